@@ -87,7 +87,7 @@ def test_an_entry_of_the_path_of_python_that_is_any_folder_is_a_warning(
     _, found = examine({"PYTHONPATH": given, "AUTOAGENT_MODEL": "human"})
     assert ("PYTHONPATH" in found) == (shown is not None)
     if shown is not None:
-        assert found["PYTHONPATH"]["status"] == "warn" and f"has {shown}, the folder" in found["PYTHONPATH"]["found"]
+        assert found["PYTHONPATH"]["status"] == "warn" and f"contains {shown}: Python" in found["PYTHONPATH"]["found"]
 
 
 def test_an_empty_file_is_no_task_but_the_place_of_one(folder: Path) -> None:
@@ -180,7 +180,7 @@ def test_the_words_of_the_template_are_no_key(folder: Path) -> None:
     code, found = examine({})
     assert code == 3
     assert found["model"]["found"].startswith("no key")
-    assert found[".env:1 OPENAI_API_KEY"]["found"] == "the template's words: counts as not set"
+    assert found[".env:1 OPENAI_API_KEY"]["found"] == "the placeholder of the template: treated as not set"
 
 
 def test_models_that_need_no_key(folder: Path) -> None:

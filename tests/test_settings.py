@@ -200,9 +200,9 @@ def test_the_example_lists_every_variable_with_its_default_and_help() -> None:
 
 def test_a_setting_that_is_gone_says_what_to_use_instead(tmp_path: Path) -> None:
     line = "AUTOAGENT_DOWNLOAD_LIMIT: AUTOAGENT_SANDBOX_FILE limits downloads, too."
-    assert loaded(tmp_path, env={"AUTOAGENT_DOWNLOAD_LIMIT": "5"}).removed == (f"Not used: {line}",)
+    assert loaded(tmp_path, env={"AUTOAGENT_DOWNLOAD_LIMIT": "5"}).removed_settings == (f"Not used: {line}",)
     write(tmp_path / ".env", "AUTOAGENT_DOWNLOAD_LIMIT=5\nMEMORY_SLEEP=\n")
-    assert (loaded(tmp_path).removed, loaded(tmp_path).notes) == ((f"Not used: {line}",), ())
+    assert (loaded(tmp_path).removed_settings, loaded(tmp_path).notes) == ((f"Not used: {line}",), ())
     write(tmp_path / "config.yaml", "memory_slep: 5\n")
     with pytest.raises(SettingsError) as unknown:
         loaded(tmp_path)
@@ -310,7 +310,7 @@ def test_a_key_goes_to_an_address_of_the_folder_only_from_there(tmp_path: Path, 
     write(tmp_path / ".env", f"{lines}\n")
     found = load({}, {"HUGGINGFACE_API_TOKEN": "mine"}, tmp_path, tmp_path / "none", trusts=lambda untrusted: True)
     assert found.settings.huggingface_api_token == key
-    assert bool(found.unsent) is not bool(key)
+    assert bool(found.withheld_keys) is not bool(key)
 
 
 def test_a_relative_place_of_the_users_own_files_counts_as_not_set() -> None:

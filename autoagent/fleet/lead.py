@@ -132,7 +132,7 @@ def engine_of(state: FleetState, session: Session) -> Engine:
     from autoagent.fleet.ray_engine import RayEngine
 
     try:
-        return RayEngine(state.settings["address"], state.out, variables_of(session.loaded.lasting))
+        return RayEngine(state.settings["address"], state.out, variables_of(session.loaded.persistent_values))
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
@@ -173,7 +173,7 @@ def _read_and_open(
         task_list = read_tasks(STDIN, settings, tasks)
     else:
         task_list = read_tasks(Path(tasks), settings) if isinstance(tasks, (str, Path)) else tasks_of(tasks, settings)
-    session = Session.open(flags, more=task_list.untrusted)
+    session = Session.open(flags, file_values=task_list.untrusted)
     for value in task_list.untrusted:
         if not session.holds(value):
             raise SettingsError(f"{value.location}: is not trusted; nothing was started.")

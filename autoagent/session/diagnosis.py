@@ -1,4 +1,4 @@
-"""Run the checks of `autoagent doctor`. Each check yields findings and raises nothing."""
+"""Run the checks of `autoagent doctor`. Each check yields findings, and a broken setting or plug-in becomes one."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from autoagent.text.redaction import Redactor
 from autoagent.text.tokens import counter
 from autoagent.workspace.gate import Workspace
 
-BLOCK = 512  # bytes, as stat counts them
-SANDBOX_TIMEOUT = 30.0  # seconds that an interpreter may take to start
+STAT_BLOCK_BYTES = 512  # the unit of st_blocks
+MAX_START_SECONDS = 30.0  # of an interpreter in the sandbox
 
 
 def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, screen: TextIO) -> list[Finding]:
@@ -52,15 +52,16 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
         session = Session.load(flags, env, folder, task=True)
         loaded = session.loaded
     except (SettingsError, SetupError) as error:
-        findings += [Finding("settings", "fail", str(error), "correct it there"), *_variables(folder, {}, {})]
+        findings += [Finding("settings", "fail", str(error), "fix the value named above"), *_variables(folder, {}, {})]
     else:
         settings = loaded.settings
         secrets += secrets_of(settings)
-        mend = "autoagent trust" if session.waiting else ""
+        remedy = "autoagent trust" if session.waiting else ""
         findings += [
-            *(Finding("trust", "warn", line, mend) for line in (*notices(session), *loaded.unsent)),
-            *(Finding("settings", "warn", line) for line in loaded.removed),
-            *_files(settings, folder),
+            *(Finding("trust", "warn", line, remedy) for line in (*notices(session), *loaded.withheld_keys)),
+            *(Finding("settings", "warn", line) for line in loaded.removed_settings),
+            *_values(settings, folder),
+            *_task_files(settings, folder),
             *_catching_errors("model", _model(settings, env)),
             *_catching_errors("embedder", _embedder(settings)),
             *_catching_errors("extensions", _extras(session)),
@@ -78,14 +79,14 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
 
 
 def _python_path(env: Mapping[str, str]) -> Iterator[Finding]:
-    """Report a relative entry of PYTHONPATH, since it lets the current folder run its code at the start."""
+    """Report a relative entry of PYTHONPATH, which lets the current folder run code when Python starts."""
     entries = env["PYTHONPATH"].split(os.pathsep) if env.get("PYTHONPATH") else []
     if relative := [entry for entry in entries if not os.path.isabs(entry)]:  # noqa: PTH117 - '' is an entry
-        problem = f"PYTHONPATH has {relative[0]!r}, the folder that Python starts in: its sitecustomize.py is run"
-        yield Finding("PYTHONPATH", "warn", problem, "take out the entries that are empty or relative")
+        problem = f"PYTHONPATH contains {relative[0]!r}: Python would run a sitecustomize.py from the current folder"
+        yield Finding("PYTHONPATH", "warn", problem, "remove the empty and relative entries")
 
 
-def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
+def _values(settings: Settings, folder: Path) -> Iterator[Finding]:
     try:
         selection.choose(selection.available(settings), settings.commands, sys.maxsize)
         shell_rule(settings, folder, (), selection.all_names())
@@ -94,9 +95,14 @@ def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
         for rule in settings.allow:
             Rule.parse(rule)
     except SettingsError as error:
-        yield Finding("settings", "fail", str(error), "correct it there")
+        yield Finding("settings", "fail", str(error), "fix the value named above")
     else:
-        yield Finding("settings", "ok", "all values can be used; `autoagent config --show-origin` shows them")
+        yield Finding(
+            "settings", "ok", "all values are valid; `autoagent config --show-origin` shows where they come from"
+        )
+
+
+def _task_files(settings: Settings, folder: Path) -> Iterator[Finding]:
     task = folder / settings.ai_settings_file
     try:
         if is_saved(task):
@@ -107,7 +113,7 @@ def _files(settings: Settings, folder: Path) -> Iterator[Finding]:
             read_prompt_settings(folder / settings.prompt_settings_file)
             yield Finding("prompt", "ok", str(settings.prompt_settings_file))
     except SettingsError as error:
-        yield Finding("task", "fail", str(error), "correct it there")
+        yield Finding("task", "fail", str(error), "fix the value named above")
 
 
 def _model(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
@@ -133,8 +139,8 @@ def _embedder(settings: Settings) -> Iterator[Finding]:
 def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
     backend = BACKENDS.find(settings.memory_backend)
     if backend.package and importlib.util.find_spec(backend.package) is None:
-        missing = f"{backend.package} is not installed, required by MEMORY_BACKEND={backend.name}"
-        yield Finding("memory", "fail", missing, f"pip install 'autoagent[{backend.extra}]'")
+        problem = f"{backend.package} is not installed, required by MEMORY_BACKEND={backend.name}"
+        yield Finding("memory", "fail", problem, f"pip install 'autoagent[{backend.extra}]'")
     elif backend.needs_url and not (settings.memory_url or backend.usual_url):
         problem = f"MEMORY_BACKEND={backend.name} needs an address"
         yield Finding("memory", "fail", problem, "set MEMORY_URL")
@@ -209,9 +215,9 @@ def _sandbox(settings: Settings) -> Iterator[Finding]:
     try:
         with TemporaryDirectory() as folder, closing(open_sandbox(settings, Workspace(Path(folder)))) as sandbox:
             strongest = KINDS.own[0]
-            mend = "" if sandbox.name == strongest.name else f"{strongest.remedy}, which blocks more"
+            advice = "" if sandbox.name == strongest.name else f"{strongest.remedy}, which blocks more"
             yield from (Finding("sandbox", "warn", gap) for gap in sandbox.gaps)
-            yield Finding("sandbox", "warn" if sandbox.gaps else "ok", f"{sandbox.name} works", mend)
+            yield Finding("sandbox", "warn" if sandbox.gaps else "ok", f"{sandbox.name} works", advice)
             if problem := _python_problem(sandbox, python):
                 yield Finding("sandbox", "fail", f"{python} does not run in it: {problem}", remedy)
     except (SetupError, OSError) as error:  # OSError: no folder for temporary files
@@ -221,7 +227,7 @@ def _sandbox(settings: Settings) -> Iterator[Finding]:
 def _python_problem(sandbox: Sandbox, python: str) -> str:
     """Return why this interpreter does not run in the sandbox, or ''."""
     try:
-        result = sandbox.run([python, "-c", ""], seconds=SANDBOX_TIMEOUT)
+        result = sandbox.run([python, "-c", ""], seconds=MAX_START_SECONDS)
     except CommandError as error:
         return str(error)
     if result.status == 0:
@@ -234,26 +240,26 @@ def _folders(settings: Settings, start: Path) -> Iterator[Finding]:
         folder = start / name
         nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
         if not nearest.is_dir():
-            yield Finding(check, "fail", f"{nearest} is a file", "move it away, or name another folder")
+            yield Finding(check, "fail", f"{nearest} is a file", "move it away, or choose another folder")
         elif not os.access(nearest, os.W_OK | os.X_OK):
-            yield Finding(check, "fail", f"{nearest} cannot be written", "change its mode, or name another folder")
+            yield Finding(check, "fail", f"{nearest} is not writable", "change its mode, or choose another folder")
         elif private and folder.exists() and (mode := folder.stat().st_mode & 0o077):
             problem = f"{folder} can be read by others (mode {mode | 0o700:o})"
             yield Finding(check, "warn", problem, f"chmod -R go= {folder}")
         else:
-            yield Finding(check, "ok", f"{folder}" + ("" if folder.exists() else " (made at the first start)"))
+            yield Finding(check, "ok", f"{folder}" + ("" if folder.exists() else " (created at the first start)"))
 
 
 def _snapshots(state_dir: Path, start: Path) -> Iterator[Finding]:
     store = start / state_dir / "snapshots"
     try:
-        sizes = [path.stat().st_blocks * BLOCK for path in store.glob("objects/*/*")]
+        sizes = [path.stat().st_blocks * STAT_BLOCK_BYTES for path in store.glob("objects/*/*")]
     except OSError as error:
         yield Finding("snapshots", "warn", f"{store} cannot be read: {error.strerror}")
         return
     if sizes:
         megabytes = sum(sizes) / (1 << 20)
-        yield Finding("snapshots", "ok", f"{store} takes {megabytes:,.1f} MB; without it no run can be undone")
+        yield Finding("snapshots", "ok", f"{store} takes {megabytes:,.1f} MB; without it, no run can be undone")
 
 
 def _terminal(screen: TextIO, env: Mapping[str, str]) -> Finding:
@@ -273,14 +279,16 @@ def _variables(folder: Path, origins: Mapping[str, str], left_out: Collection[st
         return  # reported by the check of the settings
     settings_by_variable = {name: f.name for f in dataclasses.fields(all_settings()) for name in f.metadata["env"]}
     for name, variable in variables.items():
-        check = f".env:{variable.line} {name}"
+        here = f".env:{variable.line}"
+        check = f"{here} {name}"
+        origin = origins.get(settings_by_variable.get(name, ""), here)
         if name in REMOVED:  # named with those of the environment
             continue
         if variable.problem:
             yield Finding(check, "warn", f"not used: {variable.problem}")
         elif is_blank(variable.value):
-            kind = "the template's words" if variable.value.strip() else "empty"
-            yield Finding(check, "ok", f"{kind}: counts as not set")
+            kind = "the placeholder of the template" if variable.value.strip() else "empty"
+            yield Finding(check, "ok", f"{kind}: treated as not set")
         elif name in UNUSED:
             has_effect = variable.value.strip().lower() not in UNUSED[name].stock
             yield Finding(check, "warn" if has_effect else "ok", f"not used: {UNUSED[name].reason}")
@@ -290,7 +298,7 @@ def _variables(folder: Path, origins: Mapping[str, str], left_out: Collection[st
             yield Finding(check, "warn", "not used: unknown to this program and to AutoGPT")
         elif name in left_out:
             yield Finding(check, "warn", "not used: you have not trusted this folder with it")
-        elif (origin := origins.get(settings_by_variable[name], f".env:{variable.line}")) == f".env:{variable.line}":
+        elif origin == here:
             yield Finding(check, "ok", f"used: {settings_by_variable[name]}")
         else:
             yield Finding(check, "warn", f"not used: {settings_by_variable[name]} is set by {origin}")

@@ -31,30 +31,32 @@ from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import check_not_of_others, is_there
 from autoagent.text.yaml_file import read_mapping
 
-_MAX_PATH, _MAX_NAME = 2048, 255  # bytes of a path (half the usual system limit), and of a name in it
+_MAX_PATH_BYTES = 2048  # half the usual limit of the system
+_MAX_NAME_BYTES = 255  # of a name in a path
 _PROGRAM = re.compile(r"([\w.+@:/-]*/)?([\w.+@:-]*[\w+]|\[)")  # a name or a path without shell syntax
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Hold the settings in effect and their origins by name: `.env:3`, `default`, `flag`.
+    """The settings in effect and their origins by name, such as `.env:3`, `default` or `flag`.
 
-    `untrusted` are values of the folder that do not apply yet. `unsent` has a line for each of the user's keys withheld
-    from an address that only the folder names, `removed` one for each former setting that is still set, `notes` one
-    for each AutoGPT setting that works differently here. `lasting` are the values that were not set by flags.
+    `untrusted` are values of the folder that do not apply yet. `withheld_keys` has a line for each of the
+    user's keys that is not sent to an address that only the folder names, `removed_settings` one for each setting that
+    no longer exists but is set, and `notes` one for each AutoGPT setting that works differently here.
+    `persistent_values` were not set by flags.
     """
 
     settings: Settings
     origins: Mapping[str, str]
     untrusted: tuple[UntrustedValue, ...] = ()
-    unsent: tuple[str, ...] = ()
+    withheld_keys: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    lasting: Mapping[str, Any] = field(default_factory=dict)
+    removed_settings: tuple[str, ...] = ()
+    persistent_values: Mapping[str, Any] = field(default_factory=dict)
 
 
 Raw = tuple[str, str, Any, str]
-"""A value of a layer: the setting, its name in messages, the value (text is not yet parsed), its origin."""
+"""A value of a layer: the setting, its name in messages, the value (unparsed if it is text) and its origin."""
 
 Layer = dict[str, tuple[Any, str]]
 """Parsed values by setting, with their origins."""
@@ -71,23 +73,26 @@ def load(
     """Load all layers into one record. Reads only `.env` in `cwd` and the user config, and creates nothing.
 
     `flags` holds settings by field name. None and () mean unset. Other names are ignored except `gpt3only`, `gpt4only`,
-    AS_WISH, and KEPT: the settings of a resumed run, just below the flags. Empty variables count as unset. `trusts`
-    decides on values that `.env` may not set by itself. Raises SettingsError for an invalid value, and names its
+    AS_WISH, and LOGGED_SETTINGS: the settings of a resumed run, just below the flags. Empty variables count as unset.
+    `trusts` decides on values that `.env` may not set by itself. Raises SettingsError for an invalid value, naming its
     variable or flag, or its file, line and key.
     """
     config = user_config if user_config is not None else user_config_path(env)
-    environ = ((name, variable, env[variable], f"environment: {variable}") for name, variable in _set_by(env))
-    below, environment, flagged = map(_parse_layer, (_from_config(config), environ, _from_flags(flags)))
-    above = {**environment, **flagged}
-    outer = {**below, **above}
-    autogpt = AutoGPTFolder(cwd, env, outer)
-    folders, untrusted = _read_dotenv_values(cwd, outer, above, trusts, autogpt)
-    usual = autogpt.usual_places()
+    environ = (
+        (name, variable, env[variable], f"environment: {variable}") for name, variable in _settings_and_variables(env)
+    )
+    config_layer, environment_layer, flag_layer = map(_parse_layer, (_from_config(config), environ, _from_flags(flags)))
+    upper_layers = {**environment_layer, **flag_layer}
+    outer_layers = {**config_layer, **upper_layers}
+    autogpt = AutoGPTFolder(cwd, env, outer_layers)
+    dotenv_layer, untrusted = _read_dotenv_values(cwd, outer_layers, upper_layers, trusts, autogpt)
+    usual_places = autogpt.usual_places()
     if flags.get(AS_WISH) and not autogpt.is_in_use() and is_project(cwd, WORKSPACE.name):
-        usual["workspace"] = HERE, "default"
-    usual |= _active_python(env)
-    effective = {**usual, **below, **folders, **above}
-    unsent = _withhold_keys(effective, folders, {name: one for name, one in outer.items() if one[1] != RUN}, trusts)
+        usual_places["workspace"] = CURRENT_FOLDER, "default"
+    usual_places |= _active_python(env)
+    effective = {**usual_places, **config_layer, **dotenv_layer, **upper_layers}
+    user_layers = {name: entry for name, entry in outer_layers.items() if entry[1] != RUN}
+    withheld_keys = _withhold_keys(effective, dotenv_layer, user_layers, trusts)
     settings = all_settings()(**{name: value for name, (value, _) in effective.items()})
     origins = {name: effective[name][1] if name in effective else "default" for name in _kinds()}
     fast, smart = ("fast_llm", "fast_window"), ("smart_llm", "window")
@@ -98,10 +103,10 @@ def load(
                 origins[loser] = f"--{flag}"
     _check_consistency(settings)
     check_bounds(settings, origins, env, cwd)
-    lasting = {name: value for name, (value, _) in {**below, **folders, **environment}.items()}
+    persistent = {name: value for name, (value, _) in {**config_layer, **dotenv_layer, **environment_layer}.items()}
     return Loaded(
-        settings, origins, tuple(untrusted), tuple(unsent), tuple(autogpt.notes(effective, settings.state_dir)),
-        tuple(autogpt.removed()), lasting,
+        settings, origins, tuple(untrusted), tuple(withheld_keys), tuple(autogpt.notes(effective, settings.state_dir)),
+        tuple(autogpt.removed()), persistent,
     )  # fmt: skip
 
 
@@ -124,28 +129,35 @@ def _parse_layer(values: Iterable[Raw]) -> Layer:
 
 
 def _read_dotenv_values(
-    cwd: Path, outside: Layer, above: Layer, trusts: Callable[[UntrustedValue], bool], autogpt: AutoGPTFolder
+    cwd: Path,
+    outer_layers: Layer,
+    upper_layers: Layer,
+    trusts: Callable[[UntrustedValue], bool],
+    autogpt: AutoGPTFolder,
 ) -> tuple[Layer, list[UntrustedValue]]:
-    """Return the values that `.env` sets, and those that it would set if trusted. `outside` are those without it."""
-    outer = all_settings()(**{name: value for name, (value, _) in outside.items()})
+    """Return the values that `.env` sets, and those that it would set if trusted. `outer_layers` are all but `.env`."""
+    outer = all_settings()(**{name: value for name, (value, _) in outer_layers.items()})
     layer: Layer = {}
     untrusted_values: list[UntrustedValue] = []
     for name, label, text, origin in autogpt.translated(_from_dotenv(autogpt.variables)):
         value = parse(name, text, label)
-        declared, now = all_settings().__dataclass_fields__[name].metadata, getattr(outer, name)
-        permission: Permission = declared["folder"]
+        metadata = all_settings().__dataclass_fields__[name].metadata
+        current = getattr(outer, name)
+        permission: Permission = metadata["folder"]
         untrusted = UntrustedValue(
             file=DOTENV,
             line=int(origin.rpartition(":")[2]),
             name=label.rpartition(" ")[2],
             value=text,
-            about=declared["help"].partition(";")[0],
+            about=metadata["help"].partition(";")[0],
             setting=name,
-            secret=declared["secret"],
+            secret=metadata["secret"],
             never=permission == "never",
         )
-        is_unchanged = value == now or (isinstance(value, str) and _as_localhost(value) == _as_localhost(str(now)))
-        is_allowed = name in above or is_unchanged or may_set(permission, value, now, outer, cwd)
+        is_unchanged = value == current or (
+            isinstance(value, str) and _as_localhost(value) == _as_localhost(str(current))
+        )
+        is_allowed = name in upper_layers or is_unchanged or may_set(permission, value, current, outer, cwd)
         if is_allowed or (permission != "never" and trusts(untrusted)):
             layer[name] = value, origin
         else:
@@ -159,35 +171,36 @@ def _as_localhost(address: str) -> str:
 
 
 def _withhold_keys(
-    effective: Layer, folders: Layer, outside: Layer, trusts: Callable[[UntrustedValue], bool]
+    effective: Layer, dotenv_layer: Layer, user_layers: Layer, trusts: Callable[[UntrustedValue], bool]
 ) -> list[str]:
-    """Drop outer keys for addresses that only the folder or a run names. Its own keys are used instead.
+    """Drop the user's keys for addresses that only the folder or a run names. The folder's own keys are used instead.
 
-    Return a line for each key that is not sent.
+    Return a line for each key that is withheld.
     """
-    unsent = []
+    notices = []
     addresses = {name: f for name, f in all_settings().__dataclass_fields__.items() if f.metadata["keys"]}
-    for name, declared in addresses.items():
-        address, origin = effective.get(name, (declared.default, "default"))
-        is_from_folder = name in folders and origin == folders[name][1]
-        if address == outside.get(name, (declared.default,))[0] or not (is_from_folder or origin == RUN):
+    for name, address_field in addresses.items():
+        address, origin = effective.get(name, (address_field.default, "default"))
+        is_from_folder = name in dotenv_layer and origin == dotenv_layer[name][1]
+        if address == user_layers.get(name, (address_field.default,))[0] or not (is_from_folder or origin == RUN):
             continue
-        if origin == RUN and trusts(of_run(name, address)):
+        if origin == RUN and trusts(saved_address(name, address)):
             continue
-        for key in declared.metadata["keys"]:
-            if key in folders:
-                effective[key] = folders[key]
+        for key in address_field.metadata["keys"]:
+            if key in dotenv_layer:
+                effective[key] = dotenv_layer[key]
             elif key in effective:
-                variable, other = (all_settings().__dataclass_fields__[one].metadata["env"][0] for one in (key, name))
-                unsent.append(
-                    f"{variable} ({effective[key][1]}) is not sent to {address}, which only {origin} names: "
-                    f"write the key for it into .env, or set {other} where you set that key."
+                settings_fields = all_settings().__dataclass_fields__
+                key_variable, address_variable = (settings_fields[one].metadata["env"][0] for one in (key, name))
+                notices.append(
+                    f"{key_variable} ({effective[key][1]}) is not sent to {address}, which only {origin} names: "
+                    f"write the key for it into .env, or set {address_variable} where you set that key."
                 )
                 del effective[key]
-    return unsent
+    return notices
 
 
-def of_run(name: str, address: str) -> UntrustedValue:
+def saved_address(name: str, address: str) -> UntrustedValue:
     """Return a run's saved address, trusted if the user has named it in this folder."""
     return UntrustedValue(file="", name=f"{name} of runs", value=address, about="where your prompts go", setting=name)
 
@@ -197,19 +210,23 @@ def _from_config(path: Path) -> Iterator[Raw]:
         return
     check_not_of_others(path)
     kinds = _kinds()
-    for written, entry in read_mapping(path, {**kinds, **_RENAMED}, removed=REMOVED_KEYS).items():
-        name = _RENAMED.get(written, written)
+    for key, entry in read_mapping(path, {**kinds, **_RENAMED}, removed=REMOVED_KEYS).items():
+        name = _RENAMED.get(key, key)
         value = tuple(entry.texts()) if entry.is_list and kinds[name] is tuple else entry.text()
         if value:
             yield name, entry.where, value, entry.place
 
 
 def _from_dotenv(variables: Mapping[str, Variable]) -> Iterator[Raw]:
-    readers = {variable for one in dataclasses.fields(all_settings()) for variable in one.metadata["env"]}
-    used = {name: found.use(f".env:{found.line}: {name}") for name, found in variables.items() if name in readers}
-    for name, variable in _set_by(used):
-        line = variables[variable].line
-        yield name, f".env:{line}: {variable}", used[variable], f".env:{line}"
+    names_of_settings = {name for one in dataclasses.fields(all_settings()) for name in one.metadata["env"]}
+    values = {
+        name: variable.use(f".env:{variable.line}: {name}")
+        for name, variable in variables.items()
+        if name in names_of_settings
+    }
+    for setting_name, name in _settings_and_variables(values):
+        line = variables[name].line
+        yield setting_name, f".env:{line}: {name}", values[name], f".env:{line}"
 
 
 _RENAMED = {"outage": "patience"}  # former names of settings in the user's configuration
@@ -220,14 +237,14 @@ _FLAGS = {  # flags whose names differ from their settings
     "prompt_settings_file": "prompt-settings", "plain_output": "plain",
 }  # fmt: skip
 
-HERE = Path()  # the workspace of a wish in a project folder: the folder itself
+CURRENT_FOLDER = Path()  # the workspace of a wish in a project folder
 AS_WISH = "as_wish"  # the flag for a task given as a wish, not by AutoGPT's flags or files
-RUN = "the run"  # the origin of a resumed run's logged settings
-KEPT = "kept"  # the flag that holds these settings by name
+RUN = "the run"  # the origin of the settings in a resumed run's log
+LOGGED_SETTINGS = "kept"  # the flag that holds these settings by name
 
 
 def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:
-    logged = flags.get(KEPT, {})
+    logged = flags.get(LOGGED_SETTINGS, {})
     for name in _kinds():
         value = flags.get(name)
         if value not in (None, ()):
@@ -236,8 +253,8 @@ def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:
             yield name, f"{name} in the log of the run", logged[name], RUN
 
 
-def _set_by(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each setting that has a variable set, with that variable."""
+def _settings_and_variables(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each setting that one of these variables sets, with that variable."""
     for setting_field in dataclasses.fields(all_settings()):
         for variable in setting_field.metadata["env"]:
             if not is_blank(variables.get(variable)):
@@ -302,7 +319,9 @@ def _path(text: str, label: str) -> Path:
         path = Path(text).expanduser()
     except RuntimeError:
         raise SettingsError(f"{label}: no such user's home: {shorten(repr(text), 100)}.") from None
-    is_long = len(os.fsencode(path)) > _MAX_PATH or any(len(os.fsencode(part)) > _MAX_NAME for part in path.parts)
+    is_long = len(os.fsencode(path)) > _MAX_PATH_BYTES or any(
+        len(os.fsencode(part)) > _MAX_NAME_BYTES for part in path.parts
+    )
     if "\0" in text or is_long:
         raise SettingsError(f"{label}: not a valid name: {shorten(repr(text), 100)}.")
     return path
@@ -320,36 +339,36 @@ def _check_consistency(settings: Settings) -> None:
                     f"{name.upper()}: {entry!r} is not the name or path of a program; write the program alone, such "
                     "as git or /usr/bin/git, without arguments or patterns."
                 )
-    for name, last in (("openai_organization", 0x7F), ("user_agent", 0xFF)):  # characters valid in a header
-        if any(ord(letter) > last for letter in getattr(settings, name)):
+    for name, last_code in (("openai_organization", 0x7F), ("user_agent", 0xFF)):  # characters valid in a header
+        if any(ord(letter) > last_code for letter in getattr(settings, name)):
             raise SettingsError(f"{name.upper()}: {getattr(settings, name)!r} holds a character that cannot be sent.")
-    usual_addresses = {
+    examples = {
         "search_url": "a SearXNG server of this machine is usually http://127.0.0.1:8888",
         "openai_base_url": "a local server is usually http://127.0.0.1:PORT/v1",
     }
-    for name, usual in usual_addresses.items():
+    for name, example in examples.items():
         if (url := getattr(settings, name)) and not url.startswith(("http://", "https://")):
             variable = settings.__dataclass_fields__[name].metadata["env"][0]
-            raise SettingsError(f"{variable}: must begin with http:// or https://, not {url!r}; {usual}.")
+            raise SettingsError(f"{variable}: must begin with http:// or https://, not {url!r}; {example}.")
     if os.path.realpath(settings.workspace) == "/":
         raise SettingsError("AUTOAGENT_WORKSPACE: / is the whole system; name a folder of its own with -w.")
 
 
-_PROJECT_MARKS = (".git", "pyproject.toml", "package.json")
+_PROJECT_FILES = (".git", "pyproject.toml", "package.json")
 
 
 def is_project(folder: Path, workspace: str) -> bool:
-    """Return whether the folder is a project of the user: it has a project's mark, or any visible file.
+    """Return whether the folder is a project of the user: it contains a project file such as .git, or any visible file.
 
     The root, the home folder and those above it never count. A world-writable folder, or one directly under the root,
-    needs a mark, since /tmp and /etc are nobody's project. The `workspace` is ignored, as it comes from earlier runs.
-    Only a few entries are read.
+    needs such a file, since /tmp and /etc are nobody's project. The `workspace` is ignored, as it comes from earlier
+    runs. Only a few entries are read.
     """
     try:
         place, home = folder.resolve(strict=True), Path.home().resolve()
         if place == home or place in home.parents or not os.access(place, os.W_OK):
             return False
-        if any(os.path.lexists(place / mark) for mark in _PROJECT_MARKS):
+        if any(os.path.lexists(place / name) for name in _PROJECT_FILES):
             return True
         if place.stat().st_mode & stat.S_IWOTH or len(place.parts) <= 2:
             return False

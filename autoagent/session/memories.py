@@ -1,8 +1,9 @@
 """Open the folder's long-term memory, for a run or a subcommand, and the user's own, which all folders share.
 
 The user's own memory holds facts about the user, and preferences, for runs in all folders. It is kept in the user's
-state folder, whatever backend a folder uses, and no folder can choose its place. Agents recall it, but add to it only
-once the user has allowed that at a terminal, and never text from outside. Its texts are only embedded on this machine.
+state folder, whatever backend a folder uses, and no folder can choose its place. Agents recall from
+it, but may add to it only once the user has allowed that at a terminal, and may never add text from outside. Its texts
+are embedded on this machine only.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ print_message = partial(echo, err=True)
 
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
-    """Hold the parts of an agent's memory. Without an `embedder` it opens its own.
+    """The parts of an agent's memory. Without an `embedder`, the memory opens its own.
 
-    `ranker` orders its results. `ticks`, shared by the agents of a run, replaces the clock. `user` is the user's own
+    `ranker` orders the results. `ticks`, shared by the agents of a run, replaces the clock. `user` is the user's own
     memory, if the agent has access. `consent` asks the user before an agent first stores there, and is None if nobody
     can be asked. `trusted_only` excludes text from outside, and `hides(place)` tells whether to leave out that
     place's memories.
@@ -85,19 +86,19 @@ def open_memory(
         raise SettingsError(f"MEMORY_BACKEND={backend.name} needs its address in MEMORY_URL.")
     embedder = LazyEmbedder(lambda: parts.embedder or lazy_embedder(settings))
     store = backend.open(StoreOpening(url, settings.memory_index, folder, embedder, listen))
-    living = LivingMemory(
+    memory = LivingMemory(
         store,
         Journal(folder / "dreams.jsonl"),
-        rules=_rules(settings, in_ticks=parts.ticks is not None),
+        rules=_life_rules(settings, in_ticks=parts.ticks is not None),
         weights=_ranking_weights(settings.embedder[0].words),
         clock=parts.ticks.over(store) if parts.ticks else time.time,
         trusted_only=parts.trusted_only,
         hooks=replace(recall_hooks(), asked=(partial(model_order, rerank),) if rerank else ()),
         tell=notify_memory_hooks,
     )
-    living.take_usage = embedder.take_usage
-    living.hides = parts.hides
-    return living
+    memory.take_usage = embedder.take_usage
+    memory.hides = parts.hides
+    return memory
 
 
 def memory_folder(settings: Settings) -> Path:
@@ -121,7 +122,7 @@ def open_memory_for_subcommand(settings: Settings, embedder: Embedder | None = N
             yield memory
 
 
-def _rules(settings: Settings, *, in_ticks: bool) -> LifeRules:
+def _life_rules(settings: Settings, *, in_ticks: bool) -> LifeRules:
     from autoagent.memory.living_memory import LifeRules
 
     fades_by_kind = (settings.memory_life or ("source" if settings.hierarchical else "kinds")) == "kinds"
@@ -153,15 +154,16 @@ def lazy_embedder(settings: Settings, listener: Listener | None = None) -> Embed
 
 
 Consent = Callable[[str], bool | None]
-"""Ask the user a yes-or-no question; return None if nobody can be asked."""
+"""Asks the user a yes-or-no question, and returns None if nobody can be asked."""
 
 NOT_ALLOWED = (
     "The user has not allowed agents to write into the user's own memory. Only the user can, with `autoagent memory "
     "--user allow` or at the terminal of a run."
 )
-ABSENT = "The user's own memory is switched off here (MEMORY_USER)."
-DECLINED = "The user does not want that in their own memory."
+SWITCHED_OFF = "The user's own memory is switched off here (MEMORY_USER)."
+DECLINED = "The user declined to have this stored in their own memory."
 _CONSENT_FILE = "agents-may-add"
+_HOOK_SIGN = -1  # hooks see the user's own memories with negative ids, to tell them from the folder's
 _CONSENT_QUESTION = (
     "The agent wants to put this into your own memory, which runs in all your folders recall:\n{}\n"
     "May agents do so from now on, without being asked about it again?"
@@ -178,7 +180,7 @@ class UserMemory:
 
     @property
     def exists(self) -> bool:
-        """Return whether anything was ever stored in it."""
+        """Return whether it has been created."""
         return (self.folder / "memory.db").exists()
 
     def allow(self, *, agents: bool) -> None:
@@ -204,15 +206,16 @@ class UserMemory:
         weights = _ranking_weights(self.words)
 
         def tell(place: str, ids: Sequence[int], *dream: str) -> None:
-            notify_memory_hooks(place, [-id for id in ids], *dream)
+            notify_memory_hooks(place, [_HOOK_SIGN * id for id in ids], *dream)
 
-        living = LivingMemory(store, journal, rules=rules, weights=weights, hooks=recall_hooks(-1), tell=tell)
-        living.take_usage = embedder.take_usage
-        return living
+        hooks = recall_hooks(_HOOK_SIGN)
+        memory = LivingMemory(store, journal, rules=rules, weights=weights, hooks=hooks, tell=tell)
+        memory.take_usage = embedder.take_usage
+        return memory
 
 
 def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMemory:
-    """Return the user's own memory, with the configured `embedder` if that runs on this machine."""
+    """Return the user's own memory, with an embedder that runs on this machine: the configured `embedder` or ours."""
     kind = settings.embedder[0]
     if not kind.at_home:
         kind = EMBEDDED
@@ -229,31 +232,39 @@ def open_agent_memory(
     folder_memory = open_memory(settings, parts, listen, rerank)
     if isinstance(folder_memory, NoMemory):
         return folder_memory
-    user, consent = parts.user, parts.consent
-    was_declined = False
+    user = parts.user
 
     def find(create: bool) -> LivingMemory | None:
         return user.open(listen) if user and (create or user.exists) else None
 
-    def refusal(text: str) -> str:
-        nonlocal was_declined
-        if user is None:
-            return ABSENT
-        if (user.folder / _CONSENT_FILE).is_file():  # the user has allowed it before
+    return WiderMemory(folder_memory, find, _ConsentDialog(user, parts.consent).ask_to_add, listen)
+
+
+class _ConsentDialog:
+    """Ask the user once whether agents may add to the user's own memory."""
+
+    def __init__(self, user: UserMemory | None, consent: Consent | None) -> None:
+        self._user = user
+        self._consent = consent
+        self._is_declined = False
+
+    def ask_to_add(self, text: str) -> str:
+        """Return '' if the agent may add the text, or why not. Raises StateError if the consent cannot be saved."""
+        if self._user is None:
+            return SWITCHED_OFF
+        if (self._user.folder / _CONSENT_FILE).is_file():  # the user has allowed it before
             return ""
-        if was_declined:
+        if self._is_declined:
             return DECLINED
         quoted = "\n".join(f"  {line}" for line in text.strip().splitlines())
-        answer = consent(_CONSENT_QUESTION.format(quoted)) if consent else None
+        answer = self._consent(_CONSENT_QUESTION.format(quoted)) if self._consent else None
         if answer is None:
             return NOT_ALLOWED
         if not answer:
-            was_declined = True
+            self._is_declined = True
             return DECLINED
         try:
-            user.allow(agents=True)
+            self._user.allow(agents=True)
         except SettingsError as error:
             raise StateError(str(error)) from error
         return ""
-
-    return WiderMemory(folder_memory, find, refusal, listen)

@@ -246,8 +246,8 @@ def logged_settings(
 
 def persistent_settings(session: Session) -> dict[str, Any]:
     """Return the resumable settings that were not set by flags, in logged form."""
-    lasting = session.loaded.lasting
-    return to_logged({name: lasting[name] for name in KEPT_SETTINGS if name in lasting})
+    values = session.loaded.persistent_values
+    return to_logged({name: values[name] for name in KEPT_SETTINGS if name in values})
 
 
 def to_logged(values: Mapping[str, Any]) -> dict[str, Any]:

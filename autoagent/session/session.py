@@ -22,7 +22,7 @@ from autoagent.registry.parts import Place, UntrustedValue
 from autoagent.registry.plugins import lazy_function, plugins
 from autoagent.session.dotenv import read_dotenv, store_variables
 from autoagent.session.folder_texts import untrusted_texts
-from autoagent.session.load import HERE, KEPT, RUN, Loaded, load, of_run
+from autoagent.session.load import CURRENT_FOLDER, LOGGED_SETTINGS, RUN, Loaded, load, saved_address
 from autoagent.session.permissions import BOUNDS_VARIABLE, remove_from_path
 from autoagent.session.task_file import checks_in, write_task
 from autoagent.session.trust import Trusted, claim_folder, find_trap, hold_folder, is_foreign, is_own, release
@@ -32,14 +32,15 @@ from autoagent.text.sanitize import escape, fold_blanks
 from autoagent.text.text_file import is_inside
 from autoagent.text.wrapping import wrap
 
-_STATE, _WHERE = "state_dir", ("workspace", "ai_settings_file")
+_STATE_SETTING = "state_dir"
+_PATH_SETTINGS = ("workspace", "ai_settings_file")
 _ALL_SPECS = lazy_function("autoagent.commands.selection:all_specs")  # loads every command
-_ELSEWHERE = "in ~/.config/autoagent/config.yaml, in the environment or by a flag"
+_TRUSTED_PLACES = "in ~/.config/autoagent/config.yaml, in the environment or by a flag"
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Hold the settings and trust in a folder under one command's flags, loaded once."""
+    """The settings in effect in a folder under one command's flags, and the user's trust in it, loaded once."""
 
     flags: Mapping[str, Any]
     folder: Path
@@ -50,28 +51,28 @@ class Session:
 
     @classmethod
     def open(
-        cls, flags: Mapping[str, Any] | None, *, task: bool = False, more: Sequence[UntrustedValue] = ()
+        cls, flags: Mapping[str, Any] | None, *, task: bool = False, file_values: Sequence[UntrustedValue] = ()
     ) -> Session:
         """Load a session for a command that acts, asking the user first whether to trust the folder's values.
 
-        With `task`, include the checks of the saved goals. `more` are the values of a file that the user has named.
+        With `task`, include the checks of the saved goals. `file_values` are those of a file that the user has named.
         Raises SetupError like `load`, and if nobody can be asked about values that a run needs, or a place to write to
         leads out of the folder. Raises StopRun if the input has ended.
         """
-        session = cls.load(flags, task=task, more=more)
+        session = cls.load(flags, task=task, file_values=file_values)
         if session.waiting:
             can_ask = sys.stdin.isatty()
             if not can_ask and not all(value.additive for value in session.waiting):
-                raise SetupError(_trust_needed(session))
+                raise SetupError(_trust_advice(session))
             if can_ask and _ask_for_trust(session):
                 with _reporting_failure():
                     session.trust()
-                session = cls.load(flags, task=task, trusted=session.trusted, more=more)
+                session = cls.load(flags, task=task, trusted=session.trusted, file_values=file_values)
         session.tell()
         with _reporting_failure():
             session.note_address()
         for value in session.waiting:
-            if not value.name and value.setting != _STATE and not value.additive:
+            if not value.name and value.setting != _STATE_SETTING and not value.additive:
                 raise SetupError(f"{value.file} leads out of this folder ({value.value}); trust it, or name another.")
         return session
 
@@ -91,14 +92,16 @@ class Session:
         *,
         task: bool = False,
         trusted: Trusted | None = None,
-        more: Sequence[UntrustedValue] = (),
+        file_values: Sequence[UntrustedValue] = (),
     ) -> Session:
         """Load the session of a folder, by default the current one, without questions, output or writing.
 
         Raises SettingsError, also if the state folder is a file, since that would look like no runs. Raises SetupError
         if anything in it is neither file nor folder, since links lead elsewhere and opening a pipe blocks.
         """
-        flags, env, folder = flags or {}, os.environ if env is None else env, folder or Path.cwd()
+        flags = flags or {}
+        env = os.environ if env is None else env
+        folder = folder or Path.cwd()
         trusted = trusted or Trusted(user_state_path(env))
         loaded = load(flags, env, folder, trusts=lambda untrusted: trusted.holds(folder, untrusted.mark))
         session = cls(flags, folder, loaded, trusted, ())
@@ -107,22 +110,22 @@ class Session:
         state = folder / settings.state_dir
         if os.path.exists(state) and not os.path.isdir(state):  # noqa: PTH110, PTH112 - Path's raise where nobody may look
             raise SettingsError(f"The state folder {settings.state_dir} is a file; name a folder with --state-dir.")
-        is_named = session.is_named(_STATE)
+        is_named = session.is_named(_STATE_SETTING)
         if trap := find_trap(state, itself=not is_named):
-            path, what = trap
-            raise SetupError(f"{path} is {what}, and state is never kept behind a link; remove it, or use --state-dir.")
+            path, kind = trap
+            raise SetupError(f"{path} is {kind}, and state is never kept behind a link; remove it, or use --state-dir.")
         others = [
             *session._links_outside(),
             *(checks_of_task(folder, settings.ai_settings_file) if task else ()),
             *untrusted_texts(folder, settings.workspace),
             *found_by_parts("asks", session.place),
-            *more,
+            *file_values,
         ]
         left_out = [*loaded.untrusted, *(untrusted for untrusted in others if not session.holds(untrusted))]
         if not is_named and not is_own(state, trusted):
             about = "runs and memory that you did not make here"
             left_out.append(
-                UntrustedValue(file=str(settings.state_dir), name="", value="", about=about, setting=_STATE)
+                UntrustedValue(file=str(settings.state_dir), name="", value="", about=about, setting=_STATE_SETTING)
             )
             own_folder = trusted.base / "apart" / sha256(os.fsencode(folder)).hexdigest()[:16]
             loaded = replace(loaded, settings=replace(settings, state_dir=own_folder))
@@ -135,9 +138,9 @@ class Session:
     def continuing(self, logged: Mapping[str, Any]) -> Session:
         """Load the session again on top of a run's logged settings, and report withheld keys."""
         env = {**os.environ, **self.variables}
-        session = self.load({KEPT: logged, **self.flags}, env, self.folder, trusted=self.trusted)
-        for line in session.loaded.unsent:
-            if line not in self.loaded.unsent:
+        session = self.load({LOGGED_SETTINGS: logged, **self.flags}, env, self.folder, trusted=self.trusted)
+        for line in session.loaded.withheld_keys:
+            if line not in self.loaded.withheld_keys:
                 _say(line)
         return session
 
@@ -157,7 +160,7 @@ class Session:
     @property
     def is_workspace(self) -> bool:
         """Return whether a wish works in the folder itself, because it is a project."""
-        return self.loaded.origins["workspace"] == "default" and self.settings.workspace == HERE
+        return self.loaded.origins["workspace"] == "default" and self.settings.workspace == CURRENT_FOLDER
 
     def is_named(self, setting: str) -> bool:
         """Return whether a flag, the environment or the user's configuration names this file or folder."""
@@ -175,8 +178,10 @@ class Session:
 
     def _links_outside(self) -> Iterator[UntrustedValue]:
         """Yield writable places in the folder behind a link that leads out of it."""
-        usual = [(name, getattr(self.settings, name)) for name in _WHERE if self.loaded.origins[name] == "default"]
-        for setting, path in (*usual, ("", Path(DOTENV))):
+        default_paths = [
+            (name, getattr(self.settings, name)) for name in _PATH_SETTINGS if self.loaded.origins[name] == "default"
+        ]
+        for setting, path in (*default_paths, ("", Path(DOTENV))):
             if not is_inside(self.folder, path):
                 target, about = os.path.realpath(self.folder / path), "leads out of it"
                 yield UntrustedValue(file=str(path), name="", value=f"-> {target}", about=about, setting=setting)
@@ -184,36 +189,36 @@ class Session:
     def trust(self) -> None:
         """Trust the folder's values and its state. Raises SettingsError if that cannot be saved."""
         for untrusted in self.waiting:
-            if untrusted.setting == _STATE and not untrusted.name:
+            if untrusted.setting == _STATE_SETTING and not untrusted.name:
                 claim_folder(self.folder / untrusted.file, self.trusted)
         self.trusted.add(self.folder, self.waiting)
 
     def check_made_here(self, run: str) -> None:
         """Raise SetupError for a run that others made: its log can name any workspace, its snapshots hold any file."""
         state = self.settings.state_dir
-        if not self.is_named(_STATE) and is_foreign(self.folder / state, run, self.trusted):
+        if not self.is_named(_STATE_SETTING) and is_foreign(self.folder / state, run, self.trusted):
             raise SetupError(f"The run {run} was not made here. Go on only if you made it: --state-dir {state}.")
 
-    def allowed(self, task: Task) -> Task:
-        """Return the saved task without untrusted checks."""
+    def without_untrusted_checks(self, task: Task) -> Task:
+        """Return the saved task with only the checks that the user trusts."""
         path = self.settings.ai_settings_file
-        untrusted_checks = {check.value for check in _checks_of(self.folder, path, task) if not self.holds(check)}
+        untrusted_checks = {check.value for check in _check_values(self.folder, path, task) if not self.holds(check)}
         goals = (replace(goal, check=None) if goal.check in untrusted_checks else goal for goal in task.goals)
         return replace(task, goals=tuple(goals))
 
     def tell(self) -> None:
-        """Report the untrusted values in one line, then each withheld key and each former setting."""
-        for line in (*notices(self), *self.loaded.unsent, *self.loaded.removed):
+        """Report the untrusted values in one line, then each withheld key and each setting that no longer exists."""
+        for line in (*notices(self), *self.loaded.withheld_keys, *self.loaded.removed_settings):
             _say(line)
 
     def report_notes(self) -> None:
-        """Report settings of an AutoGPT folder that have no effect here, or another one."""
+        """Report settings of an AutoGPT folder that have no effect, or a different one, here."""
         for line in self.loaded.notes:
             _say(line)
 
     def note_address(self) -> None:
         """Note an endpoint address that the user names, so that a run in this folder may name it again."""
-        item = of_run("openai_base_url", self.settings.openai_base_url)
+        item = saved_address("openai_base_url", self.settings.openai_base_url)
         if item.value and self.is_named("openai_base_url") and not self.holds(item):
             self.trusted.add(self.folder, [item])
 
@@ -222,30 +227,33 @@ class Session:
 def claimed_state(state_dir: Path) -> Iterator[None]:
     """Create the state folder before anything is written into it, and record it as the user's own.
 
-    If it is not empty, it is the user's already, since the session was loaded. If it stays empty and no other process
-    uses it, it is removed.
+    A folder that is not empty is the user's own already, as loading the session has ensured. It is removed again if it
+    stays empty and no other process uses it.
     """
-    state, user = Path.cwd() / state_dir, -1
+    state = Path.cwd() / state_dir
+    descriptor = -1
     with _reporting_failure():
-        user = hold_folder(state, Trusted(user_state_path(os.environ)))
+        descriptor = hold_folder(state, Trusted(user_state_path(os.environ)))
     try:
         yield
     finally:
-        release(state, user)
+        release(state, descriptor)
 
 
 def save_variables(values: Mapping[str, str]) -> None:
     """Store the user's own variables in `.env`, and trust this folder with them. Raises SettingsError."""
     store_variables(Path.cwd() / DOTENV, values)
     guarded = {name for f in fields(all_settings()) if f.metadata["folder"] != "free" for name in f.metadata["env"]}
-    user_values = {name: value for name, value in values.items() if name in guarded}
-    _trust_own([UntrustedValue(file=DOTENV, name=name, value=value, about="") for name, value in user_values.items()])
+    guarded_values = {name: value for name, value in values.items() if name in guarded}
+    _trust_own(
+        [UntrustedValue(file=DOTENV, name=name, value=value, about="") for name, value in guarded_values.items()]
+    )
 
 
 def save_task(path: Path, task: Task) -> None:
     """Write the user's own task, and trust this folder with its checks. Raises SettingsError."""
     write_task(path, task)
-    _trust_own(_checks_of(Path.cwd(), path, task))
+    _trust_own(_check_values(Path.cwd(), path, task))
 
 
 def _trust_own(values: Sequence[UntrustedValue]) -> None:
@@ -281,23 +289,23 @@ def found_by_parts(method: str, place: Place) -> Iterator[Any]:
             raise plugin.refuse(f"fails to look at the folder ({type(error).__name__}: {error})") from error
 
 
-def _checks_of(folder: Path, path: Path, task: Task) -> list[UntrustedValue]:
-    return [_check(folder, path, 0, goal.check) for goal in task.goals if goal.check]
+def _check_values(folder: Path, path: Path, task: Task) -> list[UntrustedValue]:
+    return [_check_value(folder, path, 0, goal.check) for goal in task.goals if goal.check]
 
 
 def checks_of_task(folder: Path, path: Path) -> list[UntrustedValue]:
     """Return the checks of a task file, which are programs, or none if it cannot be read."""
-    return [_check(folder, path, line, check) for line, check in checks_in(folder / path)]
+    return [_check_value(folder, path, line, check) for line, check in checks_in(folder / path)]
 
 
 def checks_of_team(folder: Path, path: Path, definition: Mapping[str, Any]) -> list[UntrustedValue]:
     """Return the checks of a team file, which are programs."""
     actions = [action for role in definition["roles"] for action in role["actions"]]
     checks = dict.fromkeys(action["check"] for action in actions if action.get("check"))
-    return [_check(folder, path, 0, check) for check in checks]
+    return [_check_value(folder, path, 0, check) for check in checks]
 
 
-def _check(folder: Path, path: Path, line: int, check: str) -> UntrustedValue:
+def _check_value(folder: Path, path: Path, line: int, check: str) -> UntrustedValue:
     """Return a check as a value that needs trust. A file in the folder is named by its relative path."""
     place = Path(os.path.normpath(folder / path))
     file = place.relative_to(folder) if place.is_relative_to(folder) else place
@@ -306,19 +314,26 @@ def _check(folder: Path, path: Path, line: int, check: str) -> UntrustedValue:
 
 def notices(session: Session) -> list[str]:
     """Return a line that names the values ignored until trusted, and one for those never accepted."""
-    lines = []
-    if session.waiting:
-        lines.append(f"Left out until you trust this folder (`autoagent trust`): {_names(session.waiting)}.")
-        if any(value.setting == _STATE and not value.name for value in session.waiting):
-            lines[0] += " New runs are kept in your own state folder meanwhile."
-    if never_accepted := [value for value in session.left_out if value.never]:
-        lines.append(f"Never taken from a folder: {_names(never_accepted)}; set it {_ELSEWHERE}.")
-    return lines
+    return [line for line in (_waiting_notice(session), refused_notice(session)) if line]
 
 
-def describe_values(untrusted: Iterable[UntrustedValue]) -> list[str]:
+def _waiting_notice(session: Session) -> str:
+    if not session.waiting:
+        return ""
+    line = f"Left out until you trust this folder (`autoagent trust`): {_locations(session.waiting)}."
+    has_state = any(value.setting == _STATE_SETTING and not value.name for value in session.waiting)
+    return f"{line} New runs are kept in your own state folder meanwhile." if has_state else line
+
+
+def refused_notice(session: Session) -> str:
+    """Return a line that names the values never accepted from a folder, or ''."""
+    refused = [value for value in session.left_out if value.never]
+    return f"Never taken from a folder: {_locations(refused)}; set it {_TRUSTED_PLACES}." if refused else ""
+
+
+def describe_values(values: Iterable[UntrustedValue]) -> list[str]:
     """Return a line for each value: location, content, purpose."""
-    return [f"  {one_line(one.location)}{_format_value(one)}   ({one.about})" for one in untrusted]
+    return [f"  {one_line(value.location)}{_format_value(value)}   ({value.about})" for value in values]
 
 
 def one_line(text: str) -> str:
@@ -334,20 +349,20 @@ def _format_value(untrusted: UntrustedValue) -> str:
     return f" = {value}" if untrusted.setting else f": {value}"
 
 
-def _names(untrusted: Iterable[UntrustedValue]) -> str:
-    return ", ".join(one_line(one.location) for one in untrusted)
+def _locations(values: Iterable[UntrustedValue]) -> str:
+    return ", ".join(one_line(value.location) for value in values)
 
 
-def _trust_needed(session: Session) -> str:
-    usual = "" if session.flags.get("ai_settings_file") else str(session.settings.ai_settings_file)
-    of_tasks = [v for v in session.waiting if v.name == "check" or (v.line and not v.setting)]  # not of `.env`
-    named = (quote(value.file) for value in of_tasks if value.file != usual)
-    backend = any(one.setting == "memory_url" for one in session.waiting) and session.flags.get("memory_backend")
-    command = f"autoagent {f'-m {backend} ' if backend else ''}trust {one_line(next(named, ''))}".rstrip()
-    rest = "" if len(of_tasks) == len(session.waiting) else f"; set those you want {_ELSEWHERE}"
+def _trust_advice(session: Session) -> str:
+    usual_file = "" if session.flags.get("ai_settings_file") else str(session.settings.ai_settings_file)
+    task_values = [v for v in session.waiting if v.name == "check" or (v.line and not v.setting)]  # not of `.env`
+    other_files = (quote(value.file) for value in task_values if value.file != usual_file)
+    backend = any(value.setting == "memory_url" for value in session.waiting) and session.flags.get("memory_backend")
+    command = f"autoagent {f'-m {backend} ' if backend else ''}trust {one_line(next(other_files, ''))}".rstrip()
+    settings_advice = "" if len(task_values) == len(session.waiting) else f"; set those you want {_TRUSTED_PLACES}"
     return (
-        f"These count only once you trust them: {_names(session.waiting)}. "
-        f"Review and trust them with `{command}`{rest}."
+        f"These count only once you trust them: {_locations(session.waiting)}. "
+        f"Review and trust them with `{command}`{settings_advice}."
     )
 
 
@@ -361,8 +376,8 @@ def _ask_for_trust(session: Session) -> bool:
     columns, rows = shutil.get_terminal_size()
     text = "\n".join(wrap(line, columns, indent=6) for line in describe_values(session.waiting))
     echo(text, err=True)
-    if (lines := text.count("\n") + 1) > rows - 4:  # the beginning has scrolled away
-        terminal.say(f"These were {lines} lines, on {_names(session.waiting)}; scroll up to read them.")
+    if (line_count := text.count("\n") + 1) > rows - 4:  # the beginning has scrolled away
+        terminal.say(f"These were {line_count} lines, on {_locations(session.waiting)}; scroll up to read them.")
     try:
         return terminal.decide("Trust it with these, until they change? y = yes, n = no, continue without them:")
     except EOFError:

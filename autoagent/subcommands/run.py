@@ -207,7 +207,7 @@ def _skips_questions(given: Mapping[str, Any]) -> bool:
 def _load_saved_task(session: Session, terminal: ClickTerminal) -> Task:
     """Load the saved task. Warn about goals that look as if they should have a check. Raises SettingsError."""
     path = session.settings.ai_settings_file
-    task = session.allowed(read_task(path))
+    task = session.without_untrusted_checks(read_task(path))
     if any(parse_goal(goal.text).check for goal in task.goals):
         terminal.say(
             f"{path}: ` :: ` in a goal is text here, not a check. Write a check on a line of its own: "

@@ -82,7 +82,7 @@ def start_team(
     if not (idea or definition["idea"]):
         raise click.UsageError(f"There is no idea: add IDEA, or `idea:` in {file}.")
     checks = checks_of_team(Path.cwd(), file, definition)
-    session = Session.open(given, more=checks)
+    session = Session.open(given, file_values=checks)
     check_flags(given, session.settings)
     left_out = {check.value for check in checks if not session.holds(check)}
     for role in definition["roles"]:

@@ -15,7 +15,7 @@ from autoagent.fleet.record import origin_in
 from autoagent.registry.parts import UntrustedValue
 from autoagent.safety.rules import Rule, check_rule
 from autoagent.session.build import saved_rules, warn_of_old_rules
-from autoagent.session.session import Session, checks_of_task, checks_of_team, describe_values, notices, one_line
+from autoagent.session.session import Session, checks_of_task, checks_of_team, describe_values, one_line, refused_notice
 from autoagent.session.trust import Trusted
 from autoagent.settings import user_state_path
 from autoagent.subcommands.flags import command_names
@@ -52,9 +52,9 @@ def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: b
     elif not place.exists():
         raise click.UsageError(f"{place} does not exist.")
     elif place.is_file():
-        _trust(Session.load(ctx.obj, more=_checks_in(place, ctx.obj)))
+        _trust(Session.load(ctx.obj, file_values=_checks_in(place, ctx.obj)))
     else:
-        _trust(Session.load(ctx.obj, folder=place.resolve(), task=True, more=origin_in(place)))
+        _trust(Session.load(ctx.obj, folder=place.resolve(), task=True, file_values=origin_in(place)))
 
 
 def _checks_in(file: Path, flags: Any) -> list[UntrustedValue]:
@@ -74,7 +74,7 @@ def _checks_in(file: Path, flags: Any) -> list[UntrustedValue]:
 
 
 def _trust(session: Session) -> None:
-    for line in notices(session)[bool(session.waiting) :]:
+    if line := refused_notice(session):
         echo(line)
     if not session.waiting:
         echo(f"Nothing in {one_line(str(session.folder))} needs your trust.")

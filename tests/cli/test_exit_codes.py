@@ -183,7 +183,7 @@ def test_a_list_of_names_with_one_that_means_nothing_stops_the_start(
     assert not home.runs
     found = home.run("doctor", env={variable: names})
     assert nearest.split()[-1] in found.out
-    assert "all values can be used" not in found.out
+    assert "all values are valid" not in found.out
 
 
 def test_settings_that_cannot_be_used_are_named_with_their_place(home: Home) -> None:
