@@ -285,7 +285,7 @@ OTHER_MEANINGS = {
 def test_no_module_but_its_own_knows_a_choice_by_its_name() -> None:
     """A provider, a backend, an embedder or a kind of sandbox: what is true of one is declared in the registry."""
     tables: list[Table[Any]] = [PROVIDERS, BACKENDS, EMBEDDERS, KINDS]
-    names = {AUTO} | {name for table in tables for record in table.own for name in (record.name, *record.aliases)}
+    names = {AUTO} | {name for table in tables for record in table.builtin for name in (record.name, *record.aliases)}
     found: dict[str, set[str]] = {}
     own = {place.removeprefix("autoagent.").replace(".", "/") for place, _ in OPENED}
     for name, tree in trees().items():
@@ -299,7 +299,7 @@ def test_no_module_but_its_own_knows_a_choice_by_its_name() -> None:
 
 def test_what_the_registry_opens_is_there() -> None:
     tables: list[Table[Any]] = [PROVIDERS, BACKENDS, EMBEDDERS, KINDS]
-    assert len(OPENED) >= sum(len(table.own) for table in tables) - 1  # all but the memory that keeps nothing
+    assert len(OPENED) >= sum(len(table.builtin) for table in tables) - 1  # all but the memory that keeps nothing
     assert not [f"{module}:{name}" for module, name in OPENED if not hasattr(import_module(module), name)]
 
 

@@ -35,7 +35,7 @@ def test_nothing_stands_behind_a_provider_that_takes_nothing(text: str) -> None:
 
 
 def test_a_sandbox_is_stronger_where_it_holds_no_less_wherever_it_works() -> None:
-    names = [AUTO, *(kind.name for kind in KINDS.own)]
+    names = [AUTO, *(kind.name for kind in KINDS.builtin)]
     assert {(name, than) for name in names for than in names if is_stronger(name, than)} == {
         ("bubblewrap", "auto"),
         ("bubblewrap", "landlock"),
@@ -46,4 +46,4 @@ def test_a_sandbox_is_stronger_where_it_holds_no_less_wherever_it_works() -> Non
 
 
 def test_what_is_offered_at_the_first_start_needs_nothing_more_to_be_said() -> None:
-    assert all(parse_model(provider.name).is_harmless for provider in PROVIDERS.own if provider.offered)
+    assert all(parse_model(provider.name).is_harmless for provider in PROVIDERS.builtin if provider.offered)

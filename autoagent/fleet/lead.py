@@ -25,7 +25,7 @@ from autoagent.fleet.head import Head, end_orphans
 from autoagent.fleet.record import RECORD_FILE, FleetRecord, FleetState, Row, check_made_here, read_record
 from autoagent.fleet.task_list import STDIN, TaskList, read_tasks, tasks_of
 from autoagent.models.openai.opening import ATTENDED_PATIENCE, UNATTENDED_PATIENCE
-from autoagent.registry.memory import IN_EXTENSIONS
+from autoagent.registry.memory import EXTENSION_BACKENDS
 from autoagent.session import build
 from autoagent.session.build import protected_paths
 from autoagent.session.load import parse
@@ -144,10 +144,10 @@ def shared_memory(flags: Mapping[str, Any]) -> dict[str, Any]:
     url = flags["memory_url"]
     if url == "-" and not (url := Session.load({**flags, "memory_url": None}).settings.memory_url):
         raise SettingsError("--memory-url -: MEMORY_URL is not set.")
-    for name in IN_EXTENSIONS:
+    for name in EXTENSION_BACKENDS:
         if url.startswith(name):
             return {"memory_url": url, "memory_backend": name}
-    known = " or ".join(f"{name}://..." for name in IN_EXTENSIONS)
+    known = " or ".join(f"{name}://..." for name in EXTENSION_BACKENDS)
     raise SettingsError(f"--memory-url: is not the address of a shared memory; write {known}")
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderOpening:
-    """Hold the arguments for opening an embedder."""
+    """The arguments for opening an embedder."""
 
     settings: ModelSettings
     argument: str  # the text after the name and a colon in EMBEDDING_MODEL
@@ -30,7 +30,7 @@ class EmbedderKind(Registered):
     open: Callable[[EmbedderOpening], Embedder]  # raises SetupError if it cannot be used
     shared: bool = False  # one instance serves all agents of a run from any thread; else each agent has its own
     examine: Callable[[ModelSettings, str], Iterable[Finding]] | None = None  # for `doctor`, with the argument
-    at_home: bool = False  # texts do not leave this machine
+    at_home: bool = False  # whether texts stay on this machine
     words: float | None = None  # the weight of word matches in a recall, or None for the default
 
 

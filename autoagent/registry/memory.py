@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoreOpening:
-    """Hold the arguments for opening a store."""
+    """The arguments for opening a store."""
 
     url: str  # MEMORY_URL
     index: str  # the name of the memory, '' for the default
@@ -31,10 +31,10 @@ class Backend(Registered):
     """Declare the properties of a memory backend."""
 
     open: Callable[[StoreOpening], MemoryStore] | None  # raises StateError; None for a backend that stores nothing
-    needs_url: bool = False  # requires MEMORY_URL, or uses its `usual_url` instead
+    needs_url: bool = False  # whether it requires MEMORY_URL, or else uses its `usual_url`
     usual_url: str = ""
     package: str = ""  # the additional package it imports
-    extra: str = ""  # that installs the package
+    extra: str = ""  # the extra that installs the package
     examine: Callable[[Path], Iterable[Finding]] | None = None  # for `doctor`, given the memory's folder
 
 
@@ -49,18 +49,18 @@ NOTHING = Backend(name="none", summary="nothing is remembered", open=None, alias
 
 BACKENDS = Table("memory", Backend, (LOCAL, NOTHING))
 
-IN_EXTENSIONS = ("postgres", "redis")  # they come with the program as its own extensions, in `extensions/`
-GONE = ("pinecone", "milvus", "weaviate")  # of AutoGPT; they are not supported
+EXTENSION_BACKENDS = ("postgres", "redis")  # shipped with the program, in `extensions/`
+UNSUPPORTED = ("pinecone", "milvus", "weaviate")  # backends of AutoGPT
 
 
 def backend_names() -> str:
     """List the memory backends of the program."""
-    return join_with_or((*(backend.name for backend in BACKENDS.own), *IN_EXTENSIONS))
+    return join_with_or((*(backend.name for backend in BACKENDS.builtin), *EXTENSION_BACKENDS))
 
 
 def parse_backend(text: str) -> str:
     """Parse the name of a backend. Raises ValueError, which lists the valid names."""
-    if text.lower() in GONE and not BACKENDS.knows(text):
+    if text.lower() in UNSUPPORTED and not BACKENDS.knows(text):
         raise ValueError(
             f"{text} is not supported any more: use local (on this machine, nothing to install), redis or postgres; "
             "`autoagent migrate` takes over AutoGPT's JSON memories, and `autoagent memory import` exported texts."

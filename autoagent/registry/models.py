@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """Hold the settings that models and embedders need. 0 and '' mean the default."""
+    """The settings that models and embedders need. 0 and '' mean the default."""
 
     base_url: str = ""
     api_key: str = ""
@@ -40,7 +40,7 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True)
 class ModelOpening:
-    """Hold the arguments for opening a model."""
+    """The arguments for opening a model."""
 
     settings: ModelSettings  # the endpoint and how its models are asked
     argument: str  # the text after the provider's name and a colon, or ''
@@ -61,16 +61,16 @@ class Provider(Registered):
     """
 
     open: Callable[[ModelOpening], Model]
-    forms: tuple[str, ...] = ()  # how to write it, if an argument may follow the name and a colon
-    endpoint: bool = False  # it sends prompts to the OpenAI-compatible endpoint of the settings
-    sees: bool = False  # it passes images on
-    recorded: bool = False  # its replies come in a fixed order, and a resumed run skips those it has used
+    forms: tuple[str, ...] = ()  # how to write the choice, if an argument may follow the name and a colon
+    endpoint: bool = False  # whether it sends prompts to the OpenAI-compatible endpoint of the settings
+    sees: bool = False  # whether it passes images on
+    recorded: bool = False  # whether its replies come in a fixed order: a resumed run skips those it has used
     shared: bool = False  # one model serves all agents of a run from any thread; else each agent has its own
-    proposes: bool = True  # it writes free text: names, roles and goals from a wish, facts from a run
+    proposes: bool = True  # whether it writes free text: names, roles and goals from a wish, facts from a run
     task: Callable[[], Task] | None = None  # the only task it does
     one_agent: str = ""  # why it cannot serve sub-agents, or '' if it can
     names: Callable[[ModelSettings], Sequence[str]] | None = None  # lists the known models without a request
-    offered: str = ""  # its line in the menu of the first start, or '' to be left out
+    offered: str = ""  # its line in the menu of the first start, or '' if it is not in the menu
     examine: Callable[[ModelSettings, str, Mapping[str, str]], Iterable[Finding]] | None = None
 
 
@@ -121,7 +121,7 @@ PROVIDERS = Table("models", Provider, (OPENAI, LOCAL, HUMAN, REPLAY, DEMO))
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Hold a parsed `--model`: the provider's name and its argument ('' for the default)."""
+    """A parsed `--model`: the provider's name and its argument ('' for the default)."""
 
     name: str
     argument: str
@@ -158,6 +158,6 @@ def model_forms(*, recorded: bool = True) -> str:
 
     Without `recorded`, leave out providers whose replies come in a fixed order.
     """
-    providers = [provider for provider in PROVIDERS.own if recorded or not provider.recorded]
+    providers = [provider for provider in PROVIDERS.builtin if recorded or not provider.recorded]
     forms = [form for provider in providers for form in provider.forms or (provider.name,)]
     return f"{', '.join(forms)}, or a model's name"

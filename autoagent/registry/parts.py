@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntrustedValue:
-    """Hold a value set by a folder, ignored until the user trusts it."""
+    """A value set by a folder, ignored until the user trusts it."""
 
     file: str
-    line: int = 0  # 0 if it has none
-    name: str  # in that file
+    line: int = 0  # 0 if the value has no line
+    name: str  # the name of the value in that file
     value: str
-    about: str  # its purpose
-    setting: str = ""  # the setting that it affects, or ''
+    about: str  # the purpose of the value
+    setting: str = ""  # the setting that the value affects, or ''
     secret: bool = False
     never: bool = False  # not even a trusted folder may set it
     additive: bool = False  # a run can proceed without it if nobody can be asked
 
     @property
     def location(self) -> str:
-        """Return its location and name: `.env:2 OPENAI_BASE_URL`."""
+        """Return where the value stands: `.env:2 OPENAI_BASE_URL`."""
         return f"{self.file}:{self.line} {self.name}" if self.line else f"{self.file} {self.name}".strip()
 
     @property
@@ -53,9 +53,9 @@ class Place:
     variable: Callable[[str], str | None]  # returns a variable, of `.env` before the environment, or None if not set
     specs: Callable[[], Sequence[CommandSpec]]  # returns all declared commands, except those added by a run
     is_named: Callable[[str], bool]  # returns whether the user has named the file or folder of a setting
-    user_state: Path  # the folder of the user's state for all folders
+    user_state: Path  # the folder of the user's state, shared by all folders
     user_config: Path  # the folder of the user's settings
-    is_scenario: bool  # whether a scenario is played in it, perhaps written by somebody else
+    is_scenario: bool  # whether a scenario, perhaps written by somebody else, is played in the folder
 
 
 def runs_alone(spec: CommandSpec) -> bool:
@@ -79,12 +79,12 @@ class FolderPart(Protocol):
         """Yield patterns for workspace files that only the user may allow to be written."""
 
     def needs(self, place: Place) -> Iterable[Any]:
-        """Yield the Extras that the folder needs, so that `doctor` can report missing ones. Optional."""
+        """Yield the Extras that the folder needs, so that `doctor` can report missing ones. A part may lack it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOpening:
-    """Hold the arguments for opening a part of a run: the folder, the flags, and how to notify and warn the user."""
+    """The arguments for opening a part of a run: the folder, the flags, and how to notify and warn the user."""
 
     place: Place
     flags: Mapping[str, Any]
@@ -94,10 +94,10 @@ class RunOpening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedCommand:
-    """Hold a command of an offer."""
+    """A command of an offer."""
 
     command: Any
-    name: str  # at the source
+    name: str  # the name of the command at the source
     told: str  # the source's whole description; a command with another description is another command
     remark: str = ""  # for the user only, and not compared
 
@@ -106,20 +106,21 @@ class OfferedCommand:
 class Offer:
     """Offer commands of a source outside the program. The agent gets those that the user has allowed unchanged.
 
-    They count as undeclared, whatever they declare, and are named as SOURCED defines. A scenario has no offers.
+    The commands count as undeclared, whatever they declare, and are named `source__command`. In a scenario, nothing is
+    offered.
     """
 
-    source: str  # its name for the user, such as `MCP server shop`
-    written: str  # distinguishes it from other sources of the same name
-    file: Path  # lists the source
-    folder: Path  # where the commands are allowed
+    source: str  # the name of the source, as shown to the user, such as `MCP server shop`
+    written: str  # distinguishes the source from others of the same name
+    file: Path  # the file that lists the source
+    folder: Path  # the folder in which the commands are allowed
     allowed_by: str  # the command line by which the user allows them later
     commands: Sequence[OfferedCommand]
 
 
 @dataclass(frozen=True, slots=True)
 class PromptParts:
-    """Hold the parts of a prompt that extensions may change. The goals of a running run stay the same."""
+    """The parts of a prompt that extensions may change. Once a run has started, its goals stay the same."""
 
     name: str
     role: str
@@ -130,7 +131,7 @@ class PromptParts:
 
 
 class RunPart:
-    """Define an extension's hooks in a run. Override those that it needs. By default they change nothing.
+    """Define an extension's hooks in a run. Override the methods you need. By default, they change nothing.
 
     A method that raises is reported once and skipped. If `decide` raises, the call is refused.
     """

@@ -29,13 +29,13 @@ _OWN_DISTRIBUTION = "autoagent"
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """Describe an addition by a distribution."""
+    """An addition by a distribution."""
 
     group: str  # such as `models`, '' for a whole extension
     name: str
     distribution: str
     version: str
-    place: str  # to load it from: `module` or `module:name`
+    place: str  # where to load the record from: `module` or `module:name`
     record: Any = None  # as registered by an extension
 
     @property
@@ -44,11 +44,11 @@ class Plugin:
 
     @property
     def description(self) -> str:
-        """Return its description: `acme of acme-agents 1.2`."""
+        """Describe the plug-in: `acme of acme-agents 1.2`."""
         return f"{self.name} of {self.distribution} {self.version}"
 
     def load(self) -> Any:
-        """Load it. Raises SetupError with the distribution's name for any import error."""
+        """Load the record. Raises SetupError with the distribution's name for any import error."""
         if self.record is not None:
             return self.record
         try:
@@ -67,18 +67,18 @@ class Plugin:
 
 def plugins(group: str) -> tuple[Plugin, ...]:
     """Return the plug-ins of a group in the order of discovery, with records of extensions last."""
-    single = [plugin for plugin in _find_installed() if plugin.group == group]
-    registered = [
+    single_records = [plugin for plugin in _find_installed() if plugin.group == group]
+    extension_records = [
         replace(entry.plugin, group=group, name=name or entry.plugin.name, record=record)
         for entry in extensions()
         for name, record in entry.registrations.of(group)
     ]
-    return (*single, *registered)
+    return (*single_records, *extension_records)
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Hold an extension with its registrations, or its problem in one line."""
+    """An extension with its registrations, or its problem in one line."""
 
     plugin: Plugin
     registrations: Registrations
@@ -116,26 +116,26 @@ def _find_installed() -> tuple[Plugin, ...]:
     """Return all plug-ins of installed distributions, ignoring the current folder, which is untrusted."""
     current_folder = os.path.realpath(os.getcwd())  # noqa: PTH109 - pathlib is not loaded yet
     plugins: dict[tuple[str, str, str], Plugin] = {}
-    for place in sys.path:
-        if os.path.isabs(place) and os.path.realpath(place) != current_folder:  # noqa: PTH117
-            for plugin in _in_place(place):
+    for folder in sys.path:
+        if os.path.isabs(folder) and os.path.realpath(folder) != current_folder:  # noqa: PTH117
+            for plugin in _find_in(folder):
                 key = plugin.distribution, plugin.group, plugin.name
                 plugins.setdefault(key, plugin)  # an older version is shadowed
     return tuple(plugins.values())
 
 
-def _in_place(place: str) -> Iterator[Plugin]:
+def _find_in(folder: str) -> Iterator[Plugin]:
     """Yield the plug-ins of the distributions in a folder of `sys.path`."""
     try:
-        names = sorted(name for name in os.listdir(place) if name.endswith((".dist-info", ".egg-info")))  # noqa: PTH208
+        names = sorted(name for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info")))  # noqa: PTH208
     except OSError:
         return
     for name in names:
-        folder = os.path.join(place, name)  # noqa: PTH118
-        if _OWN_DISTRIBUTION in (points := _read(os.path.join(folder, "entry_points.txt"))):  # noqa: PTH118
-            metadata = _read(os.path.join(folder, "METADATA")) or _read(os.path.join(folder, "PKG-INFO"))  # noqa: PTH118
+        path = os.path.join(folder, name)  # noqa: PTH118
+        if _OWN_DISTRIBUTION in (text := _read(os.path.join(path, "entry_points.txt"))):  # noqa: PTH118
+            metadata = _read(os.path.join(path, "METADATA")) or _read(os.path.join(path, "PKG-INFO"))  # noqa: PTH118
             headers = dict(line.split(": ", 1) for line in metadata.partition("\n\n")[0].splitlines() if ": " in line)
-            for group, entry, value in _entry_points(points):
+            for group, entry, value in _entry_points(text):
                 yield Plugin(group, entry, headers.get("Name", name), headers.get("Version", ""), value)
 
 
@@ -163,9 +163,9 @@ def _import(place: str) -> Any:
     """Import the object at `module` or `module:name`."""
     from importlib import import_module
 
-    module, _, names = place.partition(":")
+    module, _, attributes = place.partition(":")
     target: Any = import_module(module)
-    for name in filter(None, names.split(".")):
+    for name in filter(None, attributes.split(".")):
         target = getattr(target, name)
     return target
 
@@ -187,7 +187,7 @@ def join_with_or(words: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """Hold a named record of a table: its name, one line of help, and its aliases."""
+    """A record of a table, with its name, one line of help, and its aliases."""
 
     name: str
     summary: str
@@ -198,38 +198,38 @@ Record = TypeVar("Record", bound=Registered)
 
 
 class Table(Generic[Record]):
-    """Hold our own records in order, followed by the plug-ins of a group. Our own names take precedence."""
+    """Our own records in order, followed by the plug-ins of a group. Our own names take precedence."""
 
-    def __init__(self, group: str, kind: type[Record], own: Sequence[Record]) -> None:
+    def __init__(self, group: str, kind: type[Record], builtin: Sequence[Record]) -> None:
         self.group = group
-        self.own = tuple(own)
+        self.builtin = tuple(builtin)
         self._kind = kind
-        self._own = {name: record for record in own for name in (record.name, *record.aliases)}
+        self._builtin = {name: record for record in builtin for name in (record.name, *record.aliases)}
 
     def names(self) -> list[str]:
         """Return all names, including aliases."""
-        return [*self._own, *self._added()]
+        return [*self._builtin, *self._plugins()]
 
     def knows(self, name: str) -> bool:
         """Return whether the name exists, without importing plug-ins."""
-        return name in self._own or name in self._added()
+        return name in self._builtin or name in self._plugins()
 
     def is_added(self, name: str) -> bool:
-        """Return whether another distribution adds it. Our own extensions count as built in."""
-        return name not in self._own and name in self._added() and not self._added()[name].is_ours
+        """Return whether another distribution adds the name. Our own extensions count as built in."""
+        return name not in self._builtin and name in self._plugins() and not self._plugins()[name].is_ours
 
     def find(self, name: str) -> Record:
         """Return the record of a known name. Raises SetupError for an unusable plug-in."""
-        return self._own[name] if name in self._own else self._load(self._added()[name])
+        return self._builtin[name] if name in self._builtin else self._load(self._plugins()[name])
 
     def canonical(self, text: str) -> str:
         """Return the record's name for a user's input. Raises ValueError, which lists the valid names."""
         name = text if self.knows(text) else text.lower()
         if not self.knows(name):
             raise ValueError(f"must be one of {', '.join(self.names())}, not {text!r}.")
-        return self._own[name].name if name in self._own else name
+        return self._builtin[name].name if name in self._builtin else name
 
-    def added(self) -> Iterator[tuple[Plugin, Record | SetupError]]:
+    def plugins_with_records(self) -> Iterator[tuple[Plugin, Record | SetupError]]:
         """Yield each plug-in with its record, or the error."""
         from autoagent.core.errors import SetupError
 
@@ -239,18 +239,18 @@ class Table(Generic[Record]):
             except SetupError as error:
                 yield plugin, error
 
-    def _added(self) -> dict[str, Plugin]:
+    def _plugins(self) -> dict[str, Plugin]:
         """Return the plug-ins by name. The first plug-in with a name wins."""
-        found: dict[str, Plugin] = {}
+        by_name: dict[str, Plugin] = {}
         for plugin in plugins(self.group):
-            if plugin.name not in self._own:
-                found.setdefault(plugin.name, plugin)
-        return found
+            if plugin.name not in self._builtin:
+                by_name.setdefault(plugin.name, plugin)
+        return by_name
 
     def _load(self, plugin: Plugin) -> Record:
-        if plugin.name in self._own:
+        if plugin.name in self._builtin:
             raise plugin.refuse("cannot be used: autoagent itself has this name")
-        if plugin != (first := self._added()[plugin.name]):
+        if plugin != (first := self._plugins()[plugin.name]):
             raise plugin.refuse(f"cannot be used: {first.description} already has this name")
         record = plugin.load()
         if not isinstance(record, self._kind):

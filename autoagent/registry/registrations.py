@@ -16,13 +16,14 @@ PROTECTED_EVENTS = (RunStarted, Prompted, Thought, Proposed, Decided, Started, E
 Hook = Callable[..., Any]
 
 # Hooks of a host program that runs this one in its own process: `model` wraps each opened model, `request` sends each
-# request to an endpoint, `listen` receives each event, and `written` each event as soon as it is logged, in any thread.
+# request to an endpoint, `listen` receives each event, and `written` receives each event as soon as it is logged, in
+# any thread.
 GUESTS: dict[str, Hook] = {}
 
 
 @dataclass(slots=True)
 class Registrations:
-    """Hold the registrations of an extension, in order. Satisfies extension.Host."""
+    """The registrations of an extension, in order. Satisfies extension.Host."""
 
     commands: list[Any] = field(default_factory=list)
     records: dict[str, list[Any]] = field(default_factory=dict)  # by group of entry points
@@ -67,7 +68,7 @@ class Registrations:
     after_sleep = partialmethod(_hook, "sleep")
 
     def of(self, group: str) -> list[tuple[str, Any]]:
-        """Return the records of a group by name, '' for that of the extension."""
+        """Return the records of a group by name. '' stands for the name of the extension."""
         if group == "commands":
             return [("", SimpleNamespace(COMMANDS=tuple(self.commands)))] if self.commands else []
         is_unnamed = group in ("folders", "runs")

@@ -16,11 +16,11 @@ class SandboxKind(Registered):
     """Declare the properties of a sandbox kind.
 
     `open` makes the sandbox.process.Boundary for a Workspace, ProcessLimits and the path of an interpreter. It raises
-    SetupError if it does not work on this machine.
+    SetupError if this kind does not work on this machine.
     """
 
     open: Callable[..., Any]
-    confines: bool = True  # it restricts programs at all
+    confines: bool = True  # whether it restricts programs at all
     remedy: str = ""  # how to install it, or '' if it cannot be installed
 
 
@@ -52,7 +52,7 @@ KINDS = Table(
 
 def sandbox_names() -> str:
     """List the choices of a sandbox, the strongest kind first."""
-    return join_with_or((AUTO, *(kind.name for kind in KINDS.own)))
+    return join_with_or((AUTO, *(kind.name for kind in KINDS.builtin)))
 
 
 def parse_sandbox(text: str) -> str:
@@ -70,7 +70,7 @@ def is_stronger(name: str, reference: str) -> bool:
 
     `auto` may turn out to be the weakest. The strength of plug-ins' kinds is unknown.
     """
-    strongest, *others = kinds = [kind.name for kind in KINDS.own]
+    strongest, *others = kinds = [kind.name for kind in KINDS.builtin]
     if AUTO in (name, reference):  # then only the strongest and the weakest kind are certain
         return (name, reference) in ((strongest, AUTO), (AUTO, others[-1]))
     return name in kinds and reference in kinds and kinds.index(name) < kinds.index(reference)

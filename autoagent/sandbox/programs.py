@@ -198,7 +198,7 @@ def open_sandbox(
     Raises SetupError if the requested kind does not work here, if a sandbox is `required` but nothing confines
     programs, or if `python` is not a working interpreter.
     """
-    candidates = KINDS.own if kind == AUTO else (KINDS.find(kind),)
+    candidates = KINDS.builtin if kind == AUTO else (KINDS.find(kind),)
     if required and not any(candidate.confines for candidate in candidates):
         raise SetupError(f"A sandbox is required, but --sandbox {kind} is not a sandbox: leave out one of the two.")
     python = python or sys.executable

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.frozen import dataclass
-from autoagent.registry.memory import GONE
+from autoagent.registry.memory import UNSUPPORTED
 from autoagent.session.dotenv import boolean, read_dotenv
 from autoagent.settings import DOTENV, REMOVED, WORKSPACE
 from autoagent.text.text_file import is_inside, is_there, read_text
@@ -214,7 +214,7 @@ class AutoGPTFolder:
         values |= {"USE_AZURE": self._env["USE_AZURE"]} if self._env.get("USE_AZURE") else {}
         if not is_inside(self._folder, azure_file(values)):
             raise SettingsError(f"AZURE_CONFIG_FILE: {azure_file(values)} leads out of this folder.")
-        if self._is_from_autogpt and own_values.get("memory_backend", ("", ""))[1].strip().lower() in GONE:
+        if self._is_from_autogpt and own_values.get("memory_backend", ("", ""))[1].strip().lower() in UNSUPPORTED:
             del own_values["memory_backend"]  # see `notes`
         backend = self._outer.get("memory_backend") or own_values.get("memory_backend", "  ")[1:]
         redis = backend[0].lower() == REDIS
@@ -260,7 +260,7 @@ class AutoGPTFolder:
                 reasons.setdefault(entry.reason, []).append(name)
         lines = [f"Not used of .env: {', '.join(names)}: {reason}." for reason, names in reasons.items()]
         backend = self.variables.get("MEMORY_BACKEND")
-        if self._is_from_autogpt and backend and backend.value.strip().lower() in GONE:
+        if self._is_from_autogpt and backend and backend.value.strip().lower() in UNSUPPORTED:
             lines.append(
                 f"Not used of .env: MEMORY_BACKEND={backend.value}, which is gone; local, redis or postgres replace it."
             )

@@ -150,7 +150,7 @@ def _memory(settings: Settings, start: Path) -> Iterator[Finding]:
 
 def _plugins() -> Iterator[Finding]:
     tables: tuple[Table[Any], ...] = (PROVIDERS, BACKENDS, EMBEDDERS, KINDS)
-    for plugin, record in (added for table in tables for added in table.added()):
+    for plugin, record in (pair for table in tables for pair in table.plugins_with_records()):
         if plugin.is_ours:
             continue
         if isinstance(record, SetupError):
@@ -214,14 +214,14 @@ def _sandbox(settings: Settings) -> Iterator[Finding]:
     remedy = "set AUTOAGENT_PYTHON to an interpreter that your user may run, such as /usr/bin/python3"
     try:
         with TemporaryDirectory() as folder, closing(open_sandbox(settings, Workspace(Path(folder)))) as sandbox:
-            strongest = KINDS.own[0]
+            strongest = KINDS.builtin[0]
             advice = "" if sandbox.name == strongest.name else f"{strongest.remedy}, which blocks more"
             yield from (Finding("sandbox", "warn", gap) for gap in sandbox.gaps)
             yield Finding("sandbox", "warn" if sandbox.gaps else "ok", f"{sandbox.name} works", advice)
             if problem := _python_problem(sandbox, python):
                 yield Finding("sandbox", "fail", f"{python} does not run in it: {problem}", remedy)
     except (SetupError, OSError) as error:  # OSError: no folder for temporary files
-        yield Finding("sandbox", "fail", str(error), remedy if settings.python else KINDS.own[0].remedy)
+        yield Finding("sandbox", "fail", str(error), remedy if settings.python else KINDS.builtin[0].remedy)
 
 
 def _python_problem(sandbox: Sandbox, python: str) -> str:

@@ -232,7 +232,7 @@ def choose_model(terminal: ClickTerminal, find: Callable[[], Sequence[Server]]) 
             for one in HOSTED
         ),
         (f"a local or OpenAI-compatible server ({', '.join(USUAL_PORTS)})", lambda: _server(terminal, find())),
-        *((known.offered, partial(_provider, terminal, known)) for known in PROVIDERS.own if known.offered),
+        *((known.offered, partial(_provider, terminal, known)) for known in PROVIDERS.builtin if known.offered),
     ]
     menu = {str(number): choose for number, (_, choose) in enumerate(offers, 1)}
     for number, (offered, _) in enumerate(offers, 1):

@@ -18,7 +18,7 @@ __all__ = ["postgres_url", "redis_url"]
 
 
 OURS = {plugin.name for plugin in plugins(BACKENDS.group) if plugin.is_ours}  # those of extensions/
-KINDS = [backend.name for backend in BACKENDS.own if backend.open is not None] + sorted(OURS)
+KINDS = [backend.name for backend in BACKENDS.builtin if backend.open is not None] + sorted(OURS)
 
 
 @pytest.fixture(params=KINDS)
