@@ -67,7 +67,7 @@ def test_the_embedder_that_is_looked_at_is_the_one_that_is_used(folder: Path, en
     assert found["embedder"]["found"] == f"vectors at {endpoint}"
     for model in ("openai", "human"):
         _, found = examine(env if model == "openai" else {**env, "EMBEDDING_MODEL": "vectors"}, {"model": model})
-        assert "embedded one" in found["embedder"]["found"]
+        assert "built-in word vectors" in found["embedder"]["found"]
 
 
 def test_the_sandbox_is_tried_with_the_interpreter_that_is_to_run_in_it(folder: Path) -> None:

@@ -17,13 +17,13 @@ import numpy as np
 from autoagent.core.frozen import dataclass
 from autoagent.core.memory import PRIVATE_SOURCES, RetrievedMemory, plain_sources
 
-MAX_COSINES = 20_000_000  # computed at once: 80 MB
-MAX_SOURCES = 20  # listed for a merged memory
+MAX_COSINES = 20_000_000  # cosines computed at once: 80 MB
+MAX_SOURCES = 20  # sources listed for a merged memory
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateGroup:
-    """Hold a memory to keep and its near-duplicates."""
+    """A memory to keep, and its near-duplicates."""
 
     kept: RetrievedMemory
     others: tuple[RetrievedMemory, ...]
@@ -34,8 +34,8 @@ class DuplicateGroup:
 
         The marks are those of the kept memory alone: what the user said of a different text, or what superseded it.
         """
-        plain = [plain_sources(m.source) or (f"{m.run}/{m.step}" if m.run else "") for m in (self.kept, *self.others)]
-        names = dict.fromkeys(name for origin in plain for name in origin.split(", ") if name)
+        origins = [plain_sources(m.source) or (f"{m.run}/{m.step}" if m.run else "") for m in (self.kept, *self.others)]
+        names = dict.fromkeys(name for origin in origins for name in origin.split(", ") if name)
         distinct = sorted(names, key=lambda name: name not in PRIVATE_SOURCES)
         more = [f"and {len(distinct) - MAX_SOURCES} more"] if len(distinct) > MAX_SOURCES else []
         plain_of_kept = plain_sources(self.kept.source).split(", ")
@@ -43,12 +43,14 @@ class DuplicateGroup:
         return ", ".join([*distinct[:MAX_SOURCES], *more, *marks])
 
 
-def groups(memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], alike: float) -> list[DuplicateGroup]:
+def groups(
+    memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], min_cosine: float
+) -> list[DuplicateGroup]:
     """Return the disjoint groups of two or more near-duplicates. Memories without a vector are in no group.
 
-    The firmest memory (the newest of equals) takes all remaining memories whose cosine to it is at least `alike`, and
-    so on, so every member is near the kept memory. Memories that differ in kind, trust or a number stay apart:
-    embedders hardly distinguish numbers, and `the code is 7421` is not `the code is 7422`.
+    The firmest memory (the newest of equals) takes all remaining memories whose cosine to it is at least
+    `min_cosine`, and so on, so every member is near the kept memory. Memories that differ in kind, trust or a number
+    stay apart: embedders hardly distinguish numbers, and `the code is 7421` is not `the code is 7422`.
     """
     order = sorted((m for m in memories if m.id in vectors), key=lambda m: (-m.level, -m.t, m.id))
     if not order:
@@ -58,7 +60,7 @@ def groups(memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], al
     result = []
     block = max(MAX_COSINES // len(order), 1)
     for start in range(0, len(order), block):
-        close = matrix[start : start + block] @ matrix[start:].T >= alike
+        close = matrix[start : start + block] @ matrix[start:].T >= min_cosine
         for offset in np.flatnonzero(np.count_nonzero(close, axis=1) > 1).tolist():  # each is close to itself
             row = start + offset
             if not free[row]:
@@ -78,7 +80,7 @@ def _key(memory: RetrievedMemory) -> tuple[str, bool, list[str]]:
 
 _TOKEN = re.compile(r"[^\s=:,;!?]+(?:[:,][^\s=:,;!?]+)*|[=:,;!?]")
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_NAME = re.compile(r"[^\W\d_a-z]|\S*\w[/@._]\S*\w|/\S")  # starts with a capital, or is a path, an address, a host
+_NAME = re.compile(r"[^\W\d_a-z]|\S*\w[/@._]\S*\w|/\S")  # a capitalized word, or a path, an address or a host
 _MAX_VALUE_WORDS = 4  # for example "5 May 2027", "Mrs Ada Lovelace"
 
 _PLURAL_FRAME = re.compile(  # an indefinite subject, or a statement that allows several values
@@ -102,12 +104,12 @@ def corrects(new: str, old: str) -> bool:
         ours.pop()
     first = _common_prefix(ours, theirs)
     last = _common_prefix(ours[first:][::-1], theirs[first:][::-1])
-    ours, theirs, before = ours[first : len(ours) - last], theirs[first : len(theirs) - last], ours[:first]
+    ours, theirs, prefix = ours[first : len(ours) - last], theirs[first : len(theirs) - last], ours[:first]
     kind = _kind(ours)
     if not kind or _kind(theirs) != kind:
         return False
-    stops = [n for n, token in enumerate(before) if token.endswith(".")]
-    frame = " ".join(before[stops[-1] + 1 if stops else 0 :])
+    stops = [n for n, token in enumerate(prefix) if token.endswith(".")]
+    frame = " ".join(prefix[stops[-1] + 1 if stops else 0 :])
     match = _VALUE_FRAME.fullmatch(frame)
     if match is None or _PLURAL_FRAME.search(frame):
         return False

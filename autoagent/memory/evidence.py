@@ -16,18 +16,18 @@ from itertools import groupby
 from autoagent.core.frozen import dataclass
 from autoagent.memory.texts import fold, pair_unspaced, parts, rarity
 
-ENOUGH = 0.8  # for memories pushed into a prompt
-PART = 0.9  # of the best score, for pushed memories: weaker matches are mostly useless next to it
-USED = 0.3  # for a result to count as used, and so to be strengthened
-ENOUGH_ASKED = 0.1  # for an explicit recall: a paraphrase shares no words, and its vector is hardly near
-WORDS_ENOUGH = 0.5  # the weighted share of the question's words that suffices on its own
-MAX_TERMS = 64  # of a question; the first count
-MIN_STEM = 5  # letters; a longer word is cut by its last two, the ending
-MIN_COMPOUND = 9  # letters of a stem made up of two words, as in German
-MIN_TOTAL = 1000  # the least number of memories assumed, for the rarity of a word
-MAX_PIECE = 200  # characters of a piece, the unit of a passage
-COVERED_WEIGHT = 0.4  # of a word's weight, once another piece contains it
-FULL_PIECE = 80  # characters; a shorter piece, such as a heading, counts proportionally less
+MIN_PUSHED_EVIDENCE = 0.8  # for memories pushed into a prompt
+MIN_PUSHED_SHARE = 0.9  # of the best score, for pushed memories: weaker matches are mostly useless next to it
+MIN_USED_EVIDENCE = 0.3  # for a result to count as used, and so to be strengthened
+MIN_ASKED_EVIDENCE = 0.1  # for an explicit recall: a paraphrase shares no words, and its vector is hardly near
+SUFFICIENT_COVERAGE = 0.5  # the weighted share of the question's words that suffices on its own
+MAX_TERMS = 64  # of a question; the first ones count
+MIN_STEM_LETTERS = 5  # a longer word loses its last two letters, the ending
+MIN_COMPOUND_LETTERS = 9  # of a stem made up of two words, as in German
+MIN_TOTAL_MEMORIES = 1000  # the least number of memories assumed, for the rarity of a word
+MAX_PIECE_CHARACTERS = 200  # a piece is the unit of a passage
+COVERED_WEIGHT = 0.4  # the factor for a word's weight, once another piece contains it
+FULL_PIECE_CHARACTERS = 80  # a shorter piece, such as a heading, counts proportionally less
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -53,13 +53,13 @@ def terms(text: str) -> list[str]:
 
 
 class Question:
-    """Hold a query as weighted words. `counts` tells how many of the `total` memories contain each of its `terms`."""
+    """A query as weighted words. `counts` tells how many of the `total` memories contain each of its `terms`."""
 
     def __init__(self, counts: Mapping[str, int], total: int) -> None:
         self._weights: dict[str, float] = {}
         for word, count in counts.items():
             stem = _stem(word)
-            self._weights[stem] = max(rarity(count, max(total, MIN_TOTAL)), self._weights.get(stem, 0.0))
+            self._weights[stem] = max(rarity(count, max(total, MIN_TOTAL_MEMORIES)), self._weights.get(stem, 0.0))
         self._total = sum(self._weights.values())
 
     def coverage(self, text: str) -> float:
@@ -77,38 +77,38 @@ class Question:
         if len(text) <= limit:
             return text
         sentences = re.split(r"\n|(?<=[.!?;]) ", text)
-        pieces = [piece.rstrip() for sentence in sentences for piece in parts(sentence.strip(), MAX_PIECE)]
+        pieces = [piece.rstrip() for sentence in sentences for piece in parts(sentence.strip(), MAX_PIECE_CHARACTERS)]
         stems_of = [{stem for stem in self._weights if _words(piece).contain(stem)} for piece in pieces]
         chosen: set[int] = set()
         covered: set[str] = set()
         room = limit
         while True:
-            worth = [
-                min(len(piece) / FULL_PIECE, 1.0)
+            gains = [
+                min(len(piece) / FULL_PIECE_CHARACTERS, 1.0)
                 * sum(self._weights[s] * (COVERED_WEIGHT if s in covered else 1.0) for s in stems)
                 for piece, stems in zip(pieces, stems_of, strict=True)
             ]
-            fitting = [n for n, piece in enumerate(pieces) if n not in chosen and worth[n] and len(piece) + 3 <= room]
+            fitting = [n for n, piece in enumerate(pieces) if n not in chosen and gains[n] and len(piece) + 3 <= room]
             if not fitting:
                 break
-            best = max(fitting, key=lambda n: (worth[n], -n))
+            best = max(fitting, key=lambda n: (gains[n], -n))
             chosen.add(best)
             covered |= stems_of[best]
             room -= len(pieces[best]) + 3
         if not chosen:
             return text[:limit]
-        shown = groupby(range(len(pieces)), key=lambda n: n in chosen)
-        return " ".join(" ".join(pieces[n] for n in group) if is_chosen else "…" for is_chosen, group in shown)
+        runs = groupby(range(len(pieces)), key=lambda n: n in chosen)
+        return " ".join(" ".join(pieces[n] for n in group) if is_chosen else "…" for is_chosen, group in runs)
 
 
 def _stem(word: str) -> str:
     """Return the word roughly without its ending, in any language."""
-    return word[: max(MIN_STEM, len(word) - 2)]
+    return word[: max(MIN_STEM_LETTERS, len(word) - 2)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Hold a text without case and diacritics, and its words."""
+    """A text without case and diacritics, and its words."""
 
     folded: str
     each: frozenset[str]
@@ -120,15 +120,17 @@ class _Words:
         A compound is present if two of the words form it.
         """
         if stem not in self.folded:
-            return len(stem) >= MIN_COMPOUND and any(
+            return len(stem) >= MIN_COMPOUND_LETTERS and any(
                 stem.startswith(first) and any(second in stem[len(first) :] for second in self.parts)
                 for first in self.parts
             )
-        return len(stem) >= MIN_STEM or not self.each.isdisjoint((stem, f"{stem}s", f"{stem}es"))
+        return len(stem) >= MIN_STEM_LETTERS or not self.each.isdisjoint((stem, f"{stem}s", f"{stem}es"))
 
 
 @lru_cache(maxsize=1024)  # successive steps look at the same memories
 def _words(text: str) -> _Words:
     plain = fold(text)
     each = frozenset(_WORD.findall(pair_unspaced(plain)))
-    return _Words(plain, each, tuple(_stem(word) for word in each if len(word) >= MIN_STEM and word not in _COMMON))
+    return _Words(
+        plain, each, tuple(_stem(word) for word in each if len(word) >= MIN_STEM_LETTERS and word not in _COMMON)
+    )

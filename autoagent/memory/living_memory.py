@@ -43,25 +43,32 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
 from autoagent.memory import duplicates, texts
 from autoagent.memory.dreams import Journal, dream_prompt
-from autoagent.memory.evidence import ENOUGH, ENOUGH_ASKED, PART, USED, WORDS_ENOUGH, Question
+from autoagent.memory.evidence import (
+    MIN_ASKED_EVIDENCE,
+    MIN_PUSHED_EVIDENCE,
+    MIN_PUSHED_SHARE,
+    MIN_USED_EVIDENCE,
+    SUFFICIENT_COVERAGE,
+    Question,
+)
 from autoagent.memory.ranking import DAY, MAX_SEARCHED, RankingWeights, rank, rerank
 from autoagent.memory.store_base import Skip
 
 DELIBERATE_KINDS = ("note", "fact", "feedback", USER)  # stored deliberately; only these can supersede one another
-MAX_COMPARED = 12  # with a new memory: as many by meaning, and as many by words
+MAX_COMPARED = 12  # memories compared with a new one, by meaning and again by words
 DRAWS_PER_MEMORY = 3  # as some memories never fade
-_MAX_TRIES = 10  # to delete a memory despite concurrent changes
-MAX_PASSAGE = 400  # characters of a memory in a prompt
+_MAX_TRIES = 10  # attempts to delete a memory despite concurrent changes
+MAX_PASSAGE_CHARACTERS = 400  # of a memory in a prompt
 NO_HOOKS = RecallHooks()
 
 
 @dataclass(frozen=True, slots=True)
 class LifeRules:
-    """Hold the parameters of the rules. Times are in seconds.
+    """The parameters of the rules. Times are in seconds.
 
     `base` is the threshold of level 0, `growth` its factor per level, and `cap` the last level with a threshold.
-    `trash` is how long a forgotten memory can be restored, `sleep` how many memories a sleep draws, and `alike` the
-    least cosine of near-duplicates. `lives` holds the life by kind in thresholds of level 0, by default 1. With
+    `trash` is how long a forgotten memory can be restored, `sleep` how many memories a sleep draws, and
+    `min_cosine` that of near-duplicates. `lives` is the life by kind in thresholds of level 0, by default 1. With
     `pushed_is_use`, being pushed into a prompt counts as use. `grain` is the smallest change of only the time that is
     written.
     """
@@ -71,13 +78,13 @@ class LifeRules:
     cap: int = 3
     trash: float = 30 * DAY
     sleep: int = 100
-    alike: float = 0.97
+    min_cosine: float = 0.97
     lives: Mapping[str, float] = field(default_factory=dict)
     pushed_is_use: bool = False
     grain: float = 60.0
 
     def fades(self, memory: RetrievedMemory) -> bool:
-        """Return whether it can fade: it is not long-term, and its kind fades."""
+        """Return whether the memory can fade: it is not long-term, and its kind fades."""
         return memory.level <= self.cap and self.lives.get(memory.kind, 1.0) < math.inf
 
     def threshold(self, level: int, kind: str = "") -> float:
@@ -216,10 +223,10 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         found = {memory.id: memory for memory in self.store.of({old, new})}
         if len(found) < 2:
             return False
-        before, after = found[old], found[new]
-        if before.kind not in DELIBERATE_KINDS or _belongs_to_user(before) or (before.trusted and not after.trusted):
+        older, newer = found[old], found[new]
+        if older.kind not in DELIBERATE_KINDS or _belongs_to_user(older) or (older.trusted and not newer.trusted):
             return False
-        return self.store.change([_link_change(before, new)]) == 1
+        return self.store.change([_link_change(older, new)]) == 1
 
     def recall(
         self, query: str, k: int = 10, *, skip: Skip = (), pushed: bool = False, wanted: Wanted | None = None
@@ -245,36 +252,42 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             newest = [memory for memory in self.store.listed(MAX_SEARCHED) if is_wanted(memory) and is_allowed(memory)]
             return Recall(tuple(newest[:k]), tuple(LeftOut(id, 0.0, FROM_OUTSIDE) for id in [*outside][:breadth]))
         candidates, found = self._candidates(query, breadth, skip, is_wanted, is_allowed)
-        barred = list(outside.values())[:breadth]
+        untrusted = list(outside.values())[:breadth]
         question = Question(found.counts, found.total)
-        evidence = self._evidence(query, question, (*candidates.values(), *barred), found.meaning)
-        enough, part = (ENOUGH, PART) if pushed else (ENOUGH_ASKED, 0.0)
+        evidence = self._evidence(query, question, (*candidates.values(), *untrusted), found.meaning)
+        min_evidence, min_share = (MIN_PUSHED_EVIDENCE, MIN_PUSHED_SHARE) if pushed else (MIN_ASKED_EVIDENCE, 0.0)
         asked = () if pushed else self._hooks.asked
         recall = rank(
             list(candidates.values()), found, evidence, n=breadth if asked or self._hooks.rerankers else k,
-            now=self._clock(), weights=self.weights, enough=enough, part=part,
+            now=self._clock(), weights=self.weights, min_evidence=min_evidence, min_share=min_share,
         )  # fmt: skip
         if rerankers := (*self._hooks.rerankers, *(asked if len(recall.memories) > k else ())):
             recall = rerank(recall, k, query, rerankers)
         returned = [candidates.pop(memory.id) for memory in recall.memories]
-        used = [memory for memory in returned if evidence[memory.id] >= USED]
+        used = [memory for memory in returned if evidence[memory.id] >= MIN_USED_EVIDENCE]
         now = self._clock()
         rising = self._changes_by_use(used, now) if self.rules.pushed_is_use or not pushed else []
         fading = [] if found.problem else self._changes_by_disuse(candidates.values(), now)
         self._change(rising + fading, durable=any(change.level is None for change in fading))
-        left_out = [LeftOut(m.id, m.score, FROM_OUTSIDE) for m in barred if evidence[m.id] >= enough]
-        shown = (
-            replace(m, text=question.passage(m.text, MAX_PASSAGE) if pushed else m.text, evidence=evidence[m.id])
+        left_out = [LeftOut(m.id, m.score, FROM_OUTSIDE) for m in untrusted if evidence[m.id] >= min_evidence]
+        passages = (
+            replace(
+                m, text=question.passage(m.text, MAX_PASSAGE_CHARACTERS) if pushed else m.text, evidence=evidence[m.id]
+            )
             for m in recall.memories
         )
         others = (LeftOut(o.id, o.score, o.reason, evidence[o.id]) for o in (*recall.left_out, *left_out))
-        return replace(recall, memories=tuple(shown), left_out=tuple(others), problem=found.problem, gate=enough)
+        return replace(
+            recall, memories=tuple(passages), left_out=tuple(others), problem=found.problem, gate=min_evidence
+        )
 
     def _evidence(
         self, query: str, question: Question, memories: Sequence[RetrievedMemory], meaning: Mapping[int, float]
     ) -> dict[int, float]:
         """Return by id the evidence that each memory fits the query. Gates may replace it."""
-        evidence = {m.id: round(meaning.get(m.id, 0.0) + question.coverage(m.text) / WORDS_ENOUGH, 4) for m in memories}
+        evidence = {
+            m.id: round(meaning.get(m.id, 0.0) + question.coverage(m.text) / SUFFICIENT_COVERAGE, 4) for m in memories
+        }
         for weigh in self._hooks.gates:
             weighed = weigh(query, [replace(memory, evidence=evidence[memory.id]) for memory in memories])
             evidence |= {id: round(max(0.0, value), 4) for id, value in weighed.items() if id in evidence}
@@ -302,11 +315,11 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         count = k
         while True:
             found = self.store.search(query, count, skip, wanted)
-            parts = [(part, [m for m in part if allowed(m)]) for part in (found.near, found.worded)]
-            if count >= MAX_SEARCHED or all(len(kept) >= k or len(part) < count for part, kept in parts):
+            pairs = [(part, [m for m in part if allowed(m)]) for part in (found.near, found.worded)]
+            if count >= MAX_SEARCHED or all(len(eligible) >= k or len(part) < count for part, eligible in pairs):
                 break
             count = min(4 * count, max(MAX_SEARCHED, k))
-        memories = [m for _, kept in parts for m in kept[:k]]
+        memories = [m for _, eligible in pairs for m in eligible[:k]]
         for retrieve in self._hooks.retrievers:
             related = retrieve(query, partial(self.store.listed, MAX_SEARCHED))
             others = (m for m in self.store.of(related) if (m.run, m.step) not in skip and wanted(m) and allowed(m))
@@ -315,17 +328,17 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             found = replace(found, meaning={**found.meaning, **nearer})
         return {m.id: m for m in self._without_dead_links(memories)}, found
 
-    def _change(self, changes: Sequence[Change], *, expire: bool = False, **how: bool) -> int:
+    def _change(self, changes: Sequence[Change], *, expire: bool = False, **options: bool) -> int:
         """Apply the changes. If any of them forgets, or with `expire`, delete expired memories from the trash."""
-        gone = [change.id for change in changes if change.level in (None, GONE)]
-        expired = self._clock() - self.rules.trash if gone or expire else None
-        made = self.store.change(changes, expired=expired, **how)
-        if gone and made < len(changes):
-            remaining = {memory.id for memory in self.store.of(gone)}
-            gone = [id for id in gone if id not in remaining]
-        if gone and made:
-            self._tell("forget", gone)
-        return made
+        forgotten_ids = [change.id for change in changes if change.level in (None, GONE)]
+        expired = self._clock() - self.rules.trash if forgotten_ids or expire else None
+        change_count = self.store.change(changes, expired=expired, **options)
+        if forgotten_ids and change_count < len(changes):
+            remaining = {memory.id for memory in self.store.of(forgotten_ids)}
+            forgotten_ids = [id for id in forgotten_ids if id not in remaining]
+        if forgotten_ids and change_count:
+            self._tell("forget", forgotten_ids)
+        return change_count
 
     def _changes_by_disuse(self, memories: Iterable[RetrievedMemory], now: float) -> list[Change]:
         """Return the changes of the memories that lose a level or are forgotten."""
@@ -363,8 +376,8 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         The changes are on disk before `dream` is asked: a crash may cost the dream, but never a second level.
         """
         now = self._clock()
-        drawn = self._draw(self.rules.sleep if n is None else n)
-        changes = self._changes_by_disuse(drawn.values(), now)
+        sample = self._draw(self.rules.sleep if n is None else n)
+        changes = self._changes_by_disuse(sample.values(), now)
         if self._change(changes, expire=True) < len(changes):  # others have used some of them meanwhile
             states = {m.id: (m.t, m.level) for m in self.store.of([change.id for change in changes])}
             changes = [change for change in changes if states.get(change.id, (now, None)) == (change.t, change.level)]
@@ -373,12 +386,12 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         if not forgotten:
             self._tell("sleep", forgotten, "")
             return Dream(fallen=lowered, t=now)
-        lost = [drawn[id] for id in forgotten]
+        fragments = [sample[id] for id in forgotten]
         try:
-            text, problem = dream(dream_prompt(lost)).strip(), ""
+            text, problem = dream(dream_prompt(fragments)).strip(), ""
         except (ForUser, ForModel) as error:  # without a dream, the sleep still took place
             text, problem = "", str(error)
-        trusted, private = all(memory.trusted for memory in lost), any(memory.private for memory in lost)
+        trusted, private = all(memory.trusted for memory in fragments), any(memory.private for memory in fragments)
         result = Dream(text, forgotten, lowered, now, trusted, problem, private)
         if self.journal is not None:
             self.journal.append(result)
@@ -449,13 +462,13 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
     def forecast(self, n: int | None = None) -> list[ForgettingForecast]:
         """Forecast when sleeps of n memories forget each unused memory, the earliest first."""
         now = self._clock()
-        mortal = [memory for memory in self.store.listed() if self.rules.fades(memory)]
-        sample = min(self.rules.sleep if n is None else n, len(mortal))
+        fading = [memory for memory in self.store.listed() if self.rules.fades(memory)]
+        sample = min(self.rules.sleep if n is None else n, len(fading))
         forecasts = []
-        for memory in mortal:
+        for memory in fading:
             meetings = memory.level + 1
             dies_now = self.rules.weakened(memory, now)[1] is None
-            sleeps = -(-meetings * len(mortal) // sample) if sample else 0
+            sleeps = -(-meetings * len(fading) // sample) if sample else 0
             at = memory.t + sum(self.rules.threshold(level, memory.kind) for level in range(meetings))
             forecasts.append(ForgettingForecast(memory, dies_now, meetings, sleeps, at))
         return sorted(forecasts, key=lambda f: (not f.now, f.meetings, f.at, f.memory.id))
@@ -469,7 +482,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         memories = self.store.listed()
         vectors = self.store.vectors([memory.id for memory in memories])
         merged = []
-        for group in duplicates.groups(memories, vectors, self.rules.alike):
+        for group in duplicates.groups(memories, vectors, self.rules.min_cosine):
             kept, others = group.kept, group.others
             newest = max(memory.t for memory in (kept, *others))
             changes = [Change(kept.id, (kept.t, kept.level), newest, kept.level, group.sources)]
@@ -480,7 +493,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
 
 
 def _link_change(memory: RetrievedMemory, newer: int | None) -> Change:
-    """Return the change of a memory's link to a newer memory. It only alters its source."""
+    """Return the change of a memory's link to a newer memory, which alters only the memory's source."""
     return Change(memory.id, (memory.t, memory.level), memory.t, memory.level, link_to_newer(memory.source, newer))
 
 

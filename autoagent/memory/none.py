@@ -19,7 +19,7 @@ class NoMemory:
     store_id = ""
     core_changes = 0
 
-    def add(self, text: str, **known: Any) -> int | None:
+    def add(self, text: str, **metadata: Any) -> int | None:
         return None
 
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
@@ -43,7 +43,7 @@ class NoMemory:
     def close(self) -> None:
         """Do nothing: nothing is open."""
 
-    def recall(self, query: str, k: int = 10, **asked: Any) -> Recall:
+    def recall(self, query: str, k: int = 10, **options: Any) -> Recall:
         return Recall()
 
     def core(self) -> list[RetrievedMemory]:
@@ -67,7 +67,7 @@ class TickClock:
 
     def __init__(self) -> None:
         self._ticks = 0
-        self._began: float | None = None
+        self._start: float | None = None
         self._lock = threading.Lock()
 
     def add(self, event: Event) -> None:
@@ -79,9 +79,9 @@ class TickClock:
 
         def now() -> float:
             with self._lock:
-                if self._began is None:
+                if self._start is None:
                     newest = store.listed(1)
-                    self._began = (newest[0].t if newest else time.time()) - self._ticks
-                return self._began + self._ticks
+                    self._start = (newest[0].t if newest else time.time()) - self._ticks
+                return self._start + self._ticks
 
         return now

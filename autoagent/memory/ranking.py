@@ -2,9 +2,9 @@
 
 Fit is the weighted sum of meaning, words and evidence, each relative to the best candidate's (Bruch et al., An Analysis
 of Fusion Functions for Hybrid Retrieval, 2023). benchmarks/memory_quality.py confirms that this beats reciprocal ranks.
-The score is fit times recency (an exponential decay since the last recall) times level, so that no memory is selected
-just for being recent, as with the sum of Park et al., Generative Agents, 2023. Diversity is maximal marginal relevance
-(Carbonell and Goldstein, The Use of MMR, 1998).
+The score is the product of fit, recency (an exponential decay since the last recall) and level, so that no memory is
+selected merely for being recent, which can happen with the sum of Park et al., Generative Agents, 2023. Diversity is
+maximal marginal relevance (Carbonell and Goldstein, The Use of MMR, 1998).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autoagent.memory.texts import MAX_LINE, fitting_lines
 
 DAY = 86_400.0
 MAX_SEARCHED = 5000  # memories per search
-SUPERSEDED_WEIGHT = 0.5  # of a memory that a newer one contradicts
+SUPERSEDED_WEIGHT = 0.5  # the factor for a memory that a newer one contradicts
 MAX_RANKED_CHARACTERS = 12_000  # of all memories shown to a model; the others keep their places at the end
 
 _RANK_TASK = (
@@ -35,7 +35,7 @@ _RANK_TASK = (
 
 @dataclass(frozen=True, slots=True)
 class RankingWeights:
-    """Hold the weights of a ranking. `words`, `recency`, `level` and `diversity` range from 0 (ignored) to 1 (alone).
+    """The weights of a ranking. `words`, `recency`, `level` and `diversity` range from 0 (ignored) to 1 (alone).
 
     `breadth` is the number of candidates of each search per requested memory. `words` is the weight of words against
     meaning, and `evidence` the additional weight of evidence. `half_life` is in seconds.
@@ -58,14 +58,14 @@ def rank(
     n: int,
     now: float,
     weights: RankingWeights,
-    enough: float = 0.0,
-    part: float = 0.0,
+    min_evidence: float = 0.0,
+    min_share: float = 0.0,
 ) -> Recall:
     """Return at most n candidates, best first, with final scores from 0 to 1, and the others with the reason.
 
     `found` has their scores by meaning and by words, of any scale from 0 upwards, and `evidence` that by id. `now` is
-    in seconds since the epoch. A memory needs `enough` evidence, and `part` of the best score. The record of a run
-    repeats its goals, so that others are not measured by it. Of equal scores, the older id comes first.
+    in seconds since the epoch. A memory needs `min_evidence`, and the share `min_share` of the best score. The record
+    of a run repeats its goals, so it does not set the standard for others. Of equal scores, the older id comes first.
     """
     words = {memory.id: memory.score for memory in found.worded}
     fits = {m.id: (found.meaning.get(m.id, 0.0), words.get(m.id, 0.0), evidence[m.id]) for m in candidates}
@@ -79,13 +79,13 @@ def rank(
         fit = sum(share * value / top for share, value, top in zip(shares, fits[memory.id], best, strict=True))
         superseded = SUPERSEDED_WEIGHT if memory.superseded_by is not None else 1.0
         scores[memory.id] = fit / sum(shares) * boost * superseded
-    scored = sorted(candidates, key=lambda memory: (-scores[memory.id], memory.id))
-    fitting = [memory for memory in scored if evidence[memory.id] >= enough]
-    lowest = part * next((scores[memory.id] for memory in fitting if not memory.text.startswith(RUN_RECORD)), 0.0)
+    ordered = sorted(candidates, key=lambda memory: (-scores[memory.id], memory.id))
+    fitting = [memory for memory in ordered if evidence[memory.id] >= min_evidence]
+    lowest = min_share * next((scores[memory.id] for memory in fitting if not memory.text.startswith(RUN_RECORD)), 0.0)
     close = [memory for memory in fitting if scores[memory.id] >= lowest]
     returned, others = _select(close, n, scores, found.vectors, weights.diversity)
-    others += [(memory, "fits far less than the best") for memory in fitting if scores[memory.id] < lowest]
-    others += [(memory, "fits too little") for memory in scored if evidence[memory.id] < enough]
+    others += [(memory, "matches far worse than the best") for memory in fitting if scores[memory.id] < lowest]
+    others += [(memory, "matches too little") for memory in ordered if evidence[memory.id] < min_evidence]
     left_out = [LeftOut(memory.id, scores[memory.id], reason) for memory, reason in others]
     left_out.sort(key=lambda other: (-other.score, other.id))
     return Recall(tuple(replace(memory, score=scores[memory.id]) for memory in returned), tuple(left_out))
@@ -110,7 +110,7 @@ def search_wider(
 def search_filtered(
     best: Callable[[int], list[RetrievedMemory]], k: int, wanted: Wanted | None
 ) -> list[RetrievedMemory]:
-    """Return the first k wanted memories of the best MAX_SEARCHED. `best(count)` returns the best `count`.
+    """Return the first k wanted memories among the best MAX_SEARCHED. `best(count)` returns the best `count`.
 
     Each request asks for as many as should suffice, given the share of wanted memories in the last request.
     """
@@ -124,7 +124,7 @@ def search_filtered(
         count = max(needed, 2 * count) if needed < MAX_SEARCHED // 4 else max(MAX_SEARCHED, k)
 
 
-def model_order(ask: Callable[[str], str], query: str, memories: Sequence[RetrievedMemory]) -> list[int]:
+def order_by_model(ask: Callable[[str], str], query: str, memories: Sequence[RetrievedMemory]) -> list[int]:
     """Return the ids of the memories that the model names, in its order. Raises ModelError if it names none."""
     listed = [f"[{n}] {text}" for n, text in enumerate(fitting_lines(memories, MAX_RANKED_CHARACTERS), 1)]
     answer = ask(_RANK_TASK.format(query=" ".join(query.split())[:MAX_LINE], listed="\n".join(listed)))
@@ -145,9 +145,9 @@ def rerank(recall: Recall, k: int, query: str, rerankers: Iterable[Reranker]) ->
     for order in rerankers:
         by_id = {memory.id: memory for memory in memories}
         try:
-            named = [by_id.pop(id) for id in dict.fromkeys(order(query, memories)) if id in by_id]
-            memories = (*named, *by_id.values())
-        except (ForUser, ForModel) as error:  # the recall works without it
+            ordered = [by_id.pop(id) for id in dict.fromkeys(order(query, memories)) if id in by_id]
+            memories = (*ordered, *by_id.values())
+        except (ForUser, ForModel) as error:  # the recall works without this reranker
             problem = str(error)
     others = (LeftOut(other.id, other.score, BEYOND) for other in memories[k:])
     left_out = sorted((*recall.left_out, *others), key=lambda other: (-other.score, other.id))
@@ -157,7 +157,7 @@ def rerank(recall: Recall, k: int, query: str, rerankers: Iterable[Reranker]) ->
 def _select(
     candidates: Sequence[RetrievedMemory],
     n: int,
-    scored: Mapping[int, float],
+    scores: Mapping[int, float],
     vectors: Mapping[int, bytes],
     diversity: float,
 ) -> tuple[list[RetrievedMemory], list[tuple[RetrievedMemory, str]]]:
@@ -165,20 +165,20 @@ def _select(
     size = max((len(vectors[memory.id]) for memory in candidates if memory.id in vectors), default=4)
     rows = b"".join(vectors.get(memory.id, bytes(size)) for memory in candidates)  # zeros resemble nothing
     matrix = np.frombuffer(rows, "<f4").reshape(len(candidates), size // 4)
-    worth = (1 - diversity) * np.array([scored[memory.id] for memory in candidates])
-    nearest, nearest_of = np.zeros(len(candidates)), np.zeros(len(candidates), int)
+    relevance = (1 - diversity) * np.array([scores[memory.id] for memory in candidates])
+    max_cosine, most_similar_id = np.zeros(len(candidates)), np.zeros(len(candidates), int)
     chosen: dict[int, RetrievedMemory] = {}
     while len(chosen) < min(n, len(candidates)):
-        row = int((worth - diversity * nearest).argmax())  # the first of equals, which has the better score
+        row = int((relevance - diversity * max_cosine).argmax())  # the first of equals, which has the better score
         chosen[row] = candidates[row]
-        worth[row] = -math.inf
+        relevance[row] = -math.inf
         cosines = np.vecdot(matrix, matrix[row])  # unlike `@`, it has no threads to wake
-        nearest_of[cosines > nearest] = candidates[row].id
-        np.maximum(nearest, cosines, out=nearest)
+        most_similar_id[cosines > max_cosine] = candidates[row].id
+        np.maximum(max_cosine, cosines, out=max_cosine)
     others = []
     for row, memory in enumerate(candidates):
         if row not in chosen:
-            is_duplicate = row < n and nearest_of[row]
-            reason = f"too like memory {nearest_of[row]} (cosine {nearest[row]:.2f})"
-            others.append((memory, reason if is_duplicate else BEYOND))
+            would_fit = row < n  # without diversity, it would be among the first n
+            reason = f"too similar to memory {most_similar_id[row]} (cosine {max_cosine[row]:.2f})"
+            others.append((memory, reason if would_fit and most_similar_id[row] else BEYOND))
     return list(chosen.values()), others

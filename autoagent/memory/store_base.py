@@ -30,7 +30,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
     """Implement the part of a MemoryStore that does not depend on the storage.
 
     A text longer than `texts.PART` characters becomes several memories, of which `put` returns the first. A memory that
-    could not be embedded is kept, found by its words, and embedded at a later search. Each instance belongs to one
+    could not be embedded is stored, found by its words, and embedded at a later search. Each instance belongs to one
     thread at a time. `listen` receives messages on additional work of the store.
     """
 
@@ -48,11 +48,11 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
 
     @abstractmethod
     def _put(
-        self, parts: Sequence[str], known: Mapping[str, Any], vectors: Mapping[str, Vector], *, durable: bool
+        self, parts: Sequence[str], metadata: Mapping[str, Any], vectors: Mapping[str, Vector], *, durable: bool
     ) -> int:
         """Store texts in one transaction, with their vectors if any. Return the id of the first.
 
-        `known` has the fields t, stored, kind, source, trusted, run and step.
+        `metadata` has the fields t, stored, kind, source, trusted, run and step.
         """
 
     @abstractmethod
@@ -93,14 +93,14 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
     def close(self) -> None:
         """Close the store."""
 
-    def put(self, text: str, *, durable: bool = True, **known: Unpack[Known]) -> int | None:
+    def put(self, text: str, *, durable: bool = True, **metadata: Unpack[Known]) -> int | None:
         """See MemoryStore."""
         parts = list(dict.fromkeys(texts.parts(text)))
         if not parts:
             return None
         with self._storage():
             vectors = self._embedding.of_new(self._missing(parts))
-            fields = {"stored": known["t"], **known, "source": valid_text(known["source"])}
+            fields = {"stored": metadata["t"], **metadata, "source": valid_text(metadata["source"])}
             return self._put(parts, fields, vectors, durable=durable)
 
     def change(
@@ -138,7 +138,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         last = 0
         while batch := self._without_vector(last):
             last = max(batch)
-            if vectors := self._embedding.of_kept(batch):
+            if vectors := self._embedding.of_stored(batch):
                 self._store_vectors(vectors)
 
     def __exit__(self, *_: object) -> None:

@@ -39,15 +39,15 @@ from autoagent.text.text_file import open_regular
 
 VERSION = 1
 BATCH = 500  # memories whose vectors or levels are handled at once
-MAX_LINE = 4_000_000  # bytes
-MAX_FILE = 1_000_000_000  # bytes, including the holes of a sparse file
+MAX_LINE_BYTES = 4_000_000
+MAX_FILE_BYTES = 1_000_000_000  # including the holes of a sparse file
 
 Listen = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Hold the vectors of one embedder by text: rows of `array`, shape (n, dim)."""
+    """The vectors of one embedder by text: rows of `array`, shape (n, dim)."""
 
     embedder: str
     dim: int
@@ -57,7 +57,7 @@ class Vectors:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Hold the contents of the files. The ids of the memories are -1. `t` in the trash is the time of forgetting."""
+    """The contents of the files. The ids of the memories are -1. `t` in the trash is the time of forgetting."""
 
     memories: tuple[RetrievedMemory, ...]
     trash: tuple[RetrievedMemory, ...]
@@ -87,13 +87,13 @@ class ImportedVectors(LazyEmbedder):
         self._vectors = vectors
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
-        known = self._vectors
-        same = (known.embedder, known.dim) == (self.name, self.dim)
-        found = {text: known.array[known.rows[text]].tobytes() for text in texts if same and text in known.rows}
-        others = [text for text in texts if text not in found]
-        made, usage = super().embed(others) if others else ([], Usage())
-        found |= dict(zip(others, made, strict=True))
-        return [found[text] for text in texts], usage
+        file = self._vectors
+        is_same = (file.embedder, file.dim) == (self.name, self.dim)
+        by_text = {text: file.array[file.rows[text]].tobytes() for text in texts if is_same and text in file.rows}
+        others = [text for text in texts if text not in by_text]
+        vectors, usage = super().embed(others) if others else ([], Usage())
+        by_text |= dict(zip(others, vectors, strict=True))
+        return [by_text[text] for text in texts], usage
 
 
 def export(
@@ -107,37 +107,37 @@ def export(
     trash = sorted(store.listed(trash=True), key=lambda memory: (memory.t, memory.text))
     dreams = journal.dreams() if journal is not None else []
     vectors_file = vectors_path(path)
-    with as_state_errors(f"{path} cannot be used"), contextlib.ExitStack() as written:
-        embedded, known = [False] * len(memories), None
+    with as_state_errors(f"{path} cannot be used"), contextlib.ExitStack() as stack:
+        has_vectors, identity = [False] * len(memories), None
         if memories:
             try:
-                vectors = written.enter_context(replacing(vectors_file))
-                embedded = _write_vectors(store, embedder, memories, vectors)
+                vectors = stack.enter_context(replacing(vectors_file))
+                has_vectors = _write_vectors(store, embedder, memories, vectors)
             except ModelError as error:
                 listen(f"The vectors are not exported, as the embedder that identifies them cannot be used: {error}")
-        if any(embedded):
+        if any(has_vectors):
             vectors.flush()
             vectors.seek(0)
             digest = hashlib.file_digest(vectors, "sha256").hexdigest()
-            known = {"embedder": embedder.name, "dim": embedder.dim, "sha256": digest}
+            identity = {"embedder": embedder.name, "dim": embedder.dim, "sha256": digest}
         counts = {"memories": len(memories), "trash": len(trash), "dreams": len(dreams)}
         records: Iterable[dict[str, Any]] = chain(
-            [{"autoagent_memory": VERSION, **counts, "vectors": known}],
+            [{"autoagent_memory": VERSION, **counts, "vectors": identity}],
             (
                 {"t": memory.t, **_fields_of(memory), **({} if has_vector else {"vector": False})}
-                for memory, has_vector in zip(memories, embedded, strict=True)
+                for memory, has_vector in zip(memories, has_vectors, strict=True)
             ),
             ({"forgotten": memory.t, **_fields_of(memory)} for memory in trash),
             ({"dream": dataclasses.asdict(dream)} for dream in dreams),
         )
-        lines = written.enter_context(replacing(path))
+        lines = stack.enter_context(replacing(path))
         for record in records:
             line = json.dumps(record, ensure_ascii=False).translate(_LINE_ENDS)
             lines.write(f"{line}\n".encode())
-    if known is None:
+    if identity is None:
         with as_state_errors(f"{path} cannot be used"):
             vectors_file.unlink(missing_ok=True)
-    return Counts(len(memories), len(trash), len(dreams), sum(embedded))
+    return Counts(len(memories), len(trash), len(dreams), sum(has_vectors))
 
 
 def vectors_path(path: Path) -> Path:
@@ -150,14 +150,14 @@ def _write_vectors(
 ) -> list[bool]:
     """Write the vectors. Return for each memory whether it has one."""
     npy.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (len(memories), embedder.dim)})
-    embedded = []
+    has_vectors = []
     for start in range(0, len(memories), BATCH):
         batch = memories[start : start + BATCH]
         vectors = store.vectors([memory.id for memory in batch])
         for memory in batch:
             file.write(vectors.get(memory.id, bytes(4 * embedder.dim)))
-            embedded.append(memory.id in vectors)
-    return embedded
+            has_vectors.append(memory.id in vectors)
+    return has_vectors
 
 
 _LINE_ENDS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}
@@ -181,20 +181,22 @@ def read(path: Path, listen: Listen = lambda line: None) -> Export:
     """
     with as_state_errors(f"{path} cannot be used"), open_regular(path) as file:
         _check_size(path, file)
-        header = _header(path, file.readline(MAX_LINE + 1))
-        memories, trash, dreams = (header[name] for name in ("memories", "trash", "dreams"))
-        lines = enumerate(iter(partial(file.readline, MAX_LINE + 1), b""), 2)
+        header = _header(path, file.readline(MAX_LINE_BYTES + 1))
+        counts = [header[name] for name in ("memories", "trash", "dreams")]
+        lines = enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 2)
         records = ((number, _record(path, number, line)) for number, line in lines)
-        kept = [(_memory(path, n, record, "t"), record.get("vector", True)) for n, record in islice(records, memories)]
-        lost = [_memory(path, n, record, "forgotten") for n, record in islice(records, trash)]
-        dreamt = [_dream(path, n, record) for n, record in islice(records, dreams)]
+        pairs = [
+            (_memory(path, n, record, "t"), record.get("vector", True)) for n, record in islice(records, counts[0])
+        ]
+        trash = [_memory(path, n, record, "forgotten") for n, record in islice(records, counts[1])]
+        dreams = [_dream(path, n, record) for n, record in islice(records, counts[2])]
         for number, _ in records:
             raise StateError(f"{path}, line {number}: the header counts fewer lines. Export again.")
-    if (read := len(kept) + len(lost) + len(dreamt)) != (total := memories + trash + dreams):
-        raise StateError(f"{path} ends after {read} of {total} lines; it is incomplete. Export again.")
-    rows = {memory.text: row for row, (memory, embedded) in enumerate(kept) if embedded}
-    vectors = _vectors(path, header["vectors"], len(kept), rows, listen) if header.get("vectors") else None
-    return Export(tuple(memory for memory, _ in kept), tuple(lost), tuple(dreamt), vectors)
+    if (count := len(pairs) + len(trash) + len(dreams)) != (total := sum(counts)):
+        raise StateError(f"{path} ends after {count} of {total} lines; it is incomplete. Export again.")
+    rows = {memory.text: row for row, (memory, embedded) in enumerate(pairs) if embedded}
+    vectors = _vectors(path, header["vectors"], len(pairs), rows, listen) if header.get("vectors") else None
+    return Export(tuple(memory for memory, _ in pairs), tuple(trash), tuple(dreams), vectors)
 
 
 def import_into(store: MemoryStore, journal: Journal | None, exported: Export, *, trusted: bool = False) -> Counts:
@@ -238,8 +240,8 @@ def _label_untrusted(store: MemoryStore, exported: Export) -> tuple[Export, int]
     """Return the export with only the trust that this memory shares, and how many items lost theirs."""
 
     def label(memory: RetrievedMemory) -> RetrievedMemory:
-        known = store.find(memory.text)
-        if known is not None and known.trusted:
+        local = store.find(memory.text)
+        if local is not None and local.trusted:
             return memory
         return dataclasses.replace(memory, trusted=False, kind="note" if memory.kind == USER else memory.kind)
 
@@ -251,19 +253,19 @@ def _label_untrusted(store: MemoryStore, exported: Export) -> tuple[Export, int]
 
 def _restore(store: MemoryStore, memory: RetrievedMemory) -> list[Change]:
     """Store an exported memory. Return the change that sets its level, if necessary."""
-    known = store.find(memory.text)
-    newer = known if known is not None and known.t > memory.t else memory
+    local = store.find(memory.text)
+    newer = local if local is not None and local.t > memory.t else memory
     id = store.put(
         memory.text, t=newer.t, stored=newer.made, kind=memory.kind, source=plain_sources(memory.source),
         trusted=memory.trusted, run=newer.run, step=newer.step,
     )  # fmt: skip
-    level = known.level if known is not None else 0
+    level = local.level if local is not None else 0
     return [] if id is None or memory.level <= level else [Change(id, (newer.t, level), newer.t, memory.level)]
 
 
 def _check_size(path: Path, file: BufferedReader) -> None:
-    if (size := os.fstat(file.fileno()).st_size) > MAX_FILE:
-        raise StateError(f"{path} has {size:,} bytes; at most {MAX_FILE:,} can be imported.")
+    if (size := os.fstat(file.fileno()).st_size) > MAX_FILE_BYTES:
+        raise StateError(f"{path} has {size:,} bytes; at most {MAX_FILE_BYTES:,} can be imported.")
 
 
 def _header(path: Path, line: bytes) -> dict[str, Any]:
@@ -276,14 +278,14 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
             f"{path} was written by a newer autoagent (version {version}, this one reads {VERSION}); update autoagent."
         )
     counts = [record.get(name) for name in ("memories", "trash", "dreams")]
-    if not all(type(count) is int and 0 <= count <= MAX_FILE for count in counts):
+    if not all(type(count) is int and 0 <= count <= MAX_FILE_BYTES for count in counts):
         raise StateError(f"{path}, line 1: the header must count memories, trash and dreams.")
     return record
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    if len(line) > MAX_LINE:
-        raise StateError(f"{path}, line {number}: is longer than {MAX_LINE:,} bytes.")
+    if len(line) > MAX_LINE_BYTES:
+        raise StateError(f"{path}, line {number}: is longer than {MAX_LINE_BYTES:,} bytes.")
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:  # invalid JSON, invalid UTF-8, or endless nesting
@@ -324,18 +326,18 @@ def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
 
 
 def _vectors(
-    path: Path, known: Mapping[str, Any], memories: int, rows: Mapping[str, int], listen: Listen
+    path: Path, identity: Mapping[str, Any], memories: int, rows: Mapping[str, int], listen: Listen
 ) -> Vectors | None:
     vectors_file = vectors_path(path)
     try:
         with open_regular(vectors_file) as file:
             _check_size(vectors_file, file)
-            if hashlib.file_digest(file, "sha256").hexdigest() != known["sha256"]:
+            if hashlib.file_digest(file, "sha256").hexdigest() != identity["sha256"]:
                 raise ValueError("it is damaged, or from another export")
         array = np.load(vectors_file, mmap_mode="r", allow_pickle=False)
-        if array.shape != (memories, known["dim"]) or array.dtype != np.dtype("<f4"):
+        if array.shape != (memories, identity["dim"]) or array.dtype != np.dtype("<f4"):
             raise ValueError("its shape differs from the header")
-        return Vectors(str(known["embedder"]), int(known["dim"]), array, rows)
+        return Vectors(str(identity["embedder"]), int(identity["dim"]), array, rows)
     except (OSError, EOFError, AttributeError, ValueError, KeyError, TypeError, StateError) as error:
         listen(f"The vectors in {vectors_file} cannot be used, so the texts are embedded again: {error}.")
         return None

@@ -23,22 +23,24 @@ class WiderMemory:
 
     def __init__(
         self,
-        own: LivingMemory,
+        folder_memory: LivingMemory,
         find: Callable[[bool], LivingMemory | None],
         refusal: Callable[[str], str],
         say: Callable[[str], None],
     ) -> None:
-        self._own = own
+        self._folder_memory = folder_memory
         self._find = find
         self._refusal = refusal
         self._say = say
         self._user: LivingMemory | None = None
         self._problem = ""
 
-    def add(self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, **known: Any) -> int | None:
+    def add(
+        self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, **metadata: Any
+    ) -> int | None:
         """Store a text, in the user's own memory if its kind is USER. Raises StateError if this is not allowed."""
         if kind != USER:
-            return self._own.add(text, kind=kind, source=source, trusted=trusted, **known)
+            return self._folder_memory.add(text, kind=kind, source=source, trusted=trusted, **metadata)
         if not trusted:
             raise StateError(f"Text from outside ({source}) never goes into the user's own memory.")
         if not text.strip():
@@ -47,41 +49,41 @@ class WiderMemory:
             raise StateError(reason)
         user = self._user_memory(create=True)
         assert user is not None
-        id = user.add(text, kind=kind, source=source, **{**known, "durable": True})
+        id = user.add(text, kind=kind, source=source, **{**metadata, "durable": True})
         return None if id is None else -id
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._own, name)  # anything else concerns only the folder's memory
+        return getattr(self._folder_memory, name)  # anything else concerns only the folder's memory
 
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
-        return memory >= 0 and self._own.has_lost(memory, run, text)
+        return memory >= 0 and self._folder_memory.has_lost(memory, run, text)
 
-    def recall(self, query: str, k: int = 10, *, skip: Collection[tuple[str, int]] = (), **asked: Any) -> Recall:
+    def recall(self, query: str, k: int = 10, *, skip: Collection[tuple[str, int]] = (), **options: Any) -> Recall:
         """Search and filter both memories separately, and return the best results."""
-        recalls = self._own.recall(query, k, skip=skip, **asked)
+        recalls = self._folder_memory.recall(query, k, skip=skip, **options)
         try:
             user = self._user_memory()
-            of_user = user.recall(query, k, **asked) if user else Recall()
+            user_recall = user.recall(query, k, **options) if user else Recall()
         except (ModelError, StateError) as error:
             self._leave_out(error)
             return recalls
-        top = max(_best_evidence(recalls), _best_evidence(of_user))
-        recalls, of_user = _rescale(recalls, top), _rescale(of_user, top)
-        best = list(merge(recalls.memories, map(_of_user, of_user.memories), key=lambda memory: -memory.score))
+        top = max(_best_evidence(recalls), _best_evidence(user_recall))
+        recalls, user_recall = _rescale(recalls, top), _rescale(user_recall, top)
+        best = list(merge(recalls.memories, map(_of_user, user_recall.memories), key=lambda memory: -memory.score))
         beyond = [LeftOut(memory.id, memory.score, BEYOND, memory.evidence) for memory in best[k:]]
-        others = (replace(other, id=-other.id) for other in of_user.left_out)
+        others = (replace(other, id=-other.id) for other in user_recall.left_out)
         left_out = sorted((*beyond, *recalls.left_out, *others), key=lambda other: -other.score)
-        problem = recalls.problem or of_user.problem
+        problem = recalls.problem or user_recall.problem
         return replace(recalls, memories=tuple(best[:k]), left_out=tuple(left_out), problem=problem)
 
     def core(self) -> list[RetrievedMemory]:
         try:
             user = self._user_memory()
-            of_user = user.core() if user else []
+            user_core = user.core() if user else []
         except StateError as error:
             self._leave_out(error)
-            of_user = []
-        both = (*self._own.core(), *map(_of_user, of_user))
+            user_core = []
+        both = (*self._folder_memory.core(), *map(_of_user, user_core))
         return sorted(both, key=lambda memory: (memory.core_rank, -memory.t))
 
     def _leave_out(self, error: Exception) -> None:
@@ -91,35 +93,35 @@ class WiderMemory:
             self._say(f"Your own memory is left out: {error}")
 
     def keep_in_core(self, memory: int, *, kept: bool, public: bool = False) -> bool:
-        place = self._own if memory >= 0 else self._user_memory()
+        place = self._folder_memory if memory >= 0 else self._user_memory()
         return place is not None and place.keep_in_core(abs(memory), kept=kept, public=public)
 
     @property
     def core_changes(self) -> int:
-        return self._own.core_changes + (self._user.core_changes if self._user is not None else 0)
+        return self._folder_memory.core_changes + (self._user.core_changes if self._user is not None else 0)
 
     def supersede(self, old: int, new: int) -> bool:
-        return old >= 0 and new >= 0 and self._own.supersede(old, new)
+        return old >= 0 and new >= 0 and self._folder_memory.supersede(old, new)
 
     def use(self, memories: Collection[int]) -> None:
-        self._own.use({id for id in memories if id >= 0})
+        self._folder_memory.use({id for id in memories if id >= 0})
         user_ids = {-id for id in memories if id < 0}
         if user_ids and (user := self._user_memory()) is not None:
             user.use(user_ids)
 
     def forget(self, memory: int) -> bool:
-        place = self._own if memory >= 0 else self._user_memory()
+        place = self._folder_memory if memory >= 0 else self._user_memory()
         return place is not None and place.forget(abs(memory))
 
     def take_usage(self) -> Usage:
-        return self._own.take_usage() + (self._user.take_usage() if self._user is not None else Usage())
+        return self._folder_memory.take_usage() + (self._user.take_usage() if self._user is not None else Usage())
 
     def __len__(self) -> int:
         """Count the memories of the folder."""
-        return len(self._own)
+        return len(self._folder_memory)
 
     def close(self) -> None:
-        self._own.close()
+        self._folder_memory.close()
         if self._user is not None:
             self._user.close()
 

@@ -46,7 +46,7 @@ EMBEDDED = EmbedderKind(
     open=lazy_function("autoagent.memory.embedders.builtin:open_builtin"),
     shared=True,  # a large, immutable table
     at_home=True,
-    examine=lazy_function("autoagent.memory.embedders.builtin:examine"),
+    examine=lazy_function("autoagent.memory.embedders.builtin:examine_wordllama"),
 )
 MINILM = EmbedderKind(
     name="minilm",

@@ -78,7 +78,7 @@ def open_memory(
     if backend.open is None:
         return NoMemory()
     from autoagent.memory.living_memory import LivingMemory
-    from autoagent.memory.ranking import model_order
+    from autoagent.memory.ranking import order_by_model
 
     folder = memory_folder(settings)
     url = settings.memory_url or backend.usual_url
@@ -93,7 +93,7 @@ def open_memory(
         weights=_ranking_weights(settings.embedder[0].words),
         clock=parts.ticks.over(store) if parts.ticks else time.time,
         trusted_only=parts.trusted_only,
-        hooks=replace(recall_hooks(), asked=(partial(model_order, rerank),) if rerank else ()),
+        hooks=replace(recall_hooks(), asked=(partial(order_by_model, rerank),) if rerank else ()),
         tell=notify_memory_hooks,
     )
     memory.take_usage = embedder.take_usage

@@ -69,7 +69,7 @@ def test_a_row_opposite_to_the_query_is_no_candidate(path: Path) -> None:
 def test_no_file_holds_no_rows(path: Path) -> None:
     bits = SignBits(path, DIM)
     bits.load([0, 1])
-    assert (bits.rows, bits.changed()) == (0, True)
+    assert (bits.rows, bits.is_replaced()) == (0, True)
 
 
 @pytest.mark.parametrize("cut", [1, 10_000], ids=["a byte", "much"])
@@ -108,11 +108,11 @@ def test_a_chunk_of_zeros_is_none(path: Path) -> None:
 def test_a_file_that_was_removed_or_replaced_has_changed(path: Path) -> None:
     bits, vectors = written(path)
     bits.load([0, 1])
-    assert not bits.changed()
+    assert not bits.is_replaced()
     path.unlink()
-    assert bits.changed()
+    assert bits.is_replaced()
     written(path)
-    assert bits.changed()
+    assert bits.is_replaced()
     assert bits.candidates(vectors[3], 1).tolist() == [3]  # what was loaded can still be used
 
 

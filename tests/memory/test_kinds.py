@@ -147,7 +147,7 @@ def test_a_value_of_today_supersedes_that_of_yesterday_and_both_are_kept(memory:
     memory.add(new)
     assert _superseded(memory) == {old: new}
     assert [m.text for m in memory.recall(new, pushed=True).memories] == [new], (
-        "the old one fits far less than the best"
+        "the old one matches far worse than the best"
     )
     assert [m.text for m in memory.recall(new).memories] == [new, old]
     memory.add(old)

@@ -21,7 +21,7 @@ from autoagent.core.errors import CommandError, ModelError
 from autoagent.core.memory import Change, RecallHooks, RetrievedMemory
 from autoagent.memory.dreams import Journal, dream_prompt
 from autoagent.memory.living_memory import LifeRules, LivingMemory
-from autoagent.memory.ranking import DAY, RankingWeights, model_order
+from autoagent.memory.ranking import DAY, RankingWeights, order_by_model
 from autoagent.memory.sqlite.store import LocalStore
 
 LIVING = Path(__file__).with_name("living.py")
@@ -330,7 +330,7 @@ def test_a_model_is_shown_as_much_as_a_small_window_holds_and_can_name_no_more()
     long = [RetrievedMemory(n, f"fact {n} " * 5000, 0.0) for n in range(500)]
     prompt = dream_prompt(long)
     assert len(prompt) < 7000 and prompt.count("\n- fact") == 15
-    assert model_order(lambda prompt: "400, 2", "fact", long) == [1]
+    assert order_by_model(lambda prompt: "400, 2", "fact", long) == [1]
 
 
 def test_the_trash_is_emptied_after_its_days(life: Life) -> None:
@@ -475,7 +475,7 @@ def test_kill_9_loses_no_memory_and_moves_no_level_twice(tmp_path: Path, trials:
 
 
 def reranking(folder: Path, answer: Callable[[str], str]) -> LivingMemory:
-    hooks = RecallHooks(asked=(partial(model_order, answer),))
+    hooks = RecallHooks(asked=(partial(order_by_model, answer),))
     return LivingMemory(LocalStore(folder, BagOfWords()), rules=RULES, clock=lambda: 0.0, hooks=hooks)
 
 

@@ -88,21 +88,26 @@ def test_a_memory_like_one_already_taken_gives_way_to_another() -> None:
     found = near(1, 2, 3)
     recall = rank(found, found, n=2, weights=weights, vectors=vectors)
     assert ids(recall) == [1, 3]
-    assert [(out.id, out.reason) for out in recall.left_out] == [(2, "too like memory 1 (cosine 1.00)")]
+    assert [(out.id, out.reason) for out in recall.left_out] == [(2, "too similar to memory 1 (cosine 1.00)")]
 
 
 def test_what_has_too_little_evidence_or_fits_far_less_than_the_best_is_left_out() -> None:
     found = [memory(1, 0.8), memory(2, 0.7), memory(3, 0.3), memory(4, 0.75)]
     evidence = {1: 1.2, 2: 0.7, 3: 0.9, 4: 1.1}
-    recall = rank(found, [], n=10, weights=PLAIN, vectors={}, evidence=evidence, enough=0.8, part=0.9)
+    recall = rank(found, [], n=10, weights=PLAIN, vectors={}, evidence=evidence, min_evidence=0.8, min_share=0.9)
     assert ids(recall) == [1, 4]
-    assert {out.id: out.reason for out in recall.left_out} == {2: "fits too little", 3: "fits far less than the best"}
+    assert {out.id: out.reason for out in recall.left_out} == {
+        2: "matches too little",
+        3: "matches far worse than the best",
+    }
 
 
 def test_a_memory_that_repeats_the_query_sets_no_bar_for_the_others() -> None:
     for text, left in ((f"{RUN_RECORD}fact", [1, 2]), ("fact", [1])):
         near, worded = ([memory(1, 0.9, text=text), memory(2, score)] for score in (0.5, 0.4))
-        recall = rank(near, worded, vectors={}, evidence={1: 2.0, 2: 1.0}, n=5, weights=PLAIN, enough=0.8, part=0.9)
+        recall = rank(
+            near, worded, vectors={}, evidence={1: 2.0, 2: 1.0}, n=5, weights=PLAIN, min_evidence=0.8, min_share=0.9
+        )
         assert ids(recall) == left
 
 

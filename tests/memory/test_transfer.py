@@ -250,7 +250,7 @@ def test_a_file_without_end_is_refused_at_once(path: Path) -> None:
     path.write_text("\n".join([*lines, lines[-1]]) + "\n")
     with pytest.raises(StateError, match=f"line {len(lines) + 1}: the header counts fewer lines"):
         transfer.read(path)
-    path.write_text("\n".join([lines[0], " " * (transfer.MAX_LINE + 1), *lines[1:]]))
+    path.write_text("\n".join([lines[0], " " * (transfer.MAX_LINE_BYTES + 1), *lines[1:]]))
     with pytest.raises(StateError, match="line 2: is longer than 4,000,000 bytes"):
         transfer.read(path)
     os.truncate(path, 1 << 40)

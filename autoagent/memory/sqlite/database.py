@@ -24,9 +24,9 @@ from autoagent.core.services import Finding
 from autoagent.memory.texts import pair_unspaced
 
 FILE = "memory.db"
-LOCK = "lock"
-PAGE = 1024  # bytes; small, as a new memory changes scattered rows, and whole pages are written
-CACHE = 16_384  # KiB of cached pages, as the texts and words of a recall lie far apart
+LOCK_FILE = "lock"
+PAGE_BYTES = 1024  # small, as a new memory changes scattered rows, and whole pages are written
+CACHE_KIB = 16_384  # of cached pages, as the texts and words of a recall lie far apart
 VERSION = 4  # of the tables, in SQLite's user_version; a newer version is refused, and an older one upgraded
 
 TABLES = """
@@ -82,8 +82,8 @@ def connect(folder: Path) -> sqlite3.Connection:
 
     Raises StateError if the folder is another user's, or the file is from a newer program.
     """
-    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
-        missing.mkdir(mode=0o700, exist_ok=True)
+    for parent in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+        parent.mkdir(mode=0o700, exist_ok=True)
     if (owner := folder.stat().st_uid) != os.geteuid():
         raise StateError(
             f"The memory folder {folder} belongs to another user (id {owner}); choose one of your own with --state-dir."
@@ -101,7 +101,7 @@ def connect(folder: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
     try:
         with suppress(sqlite3.DatabaseError):  # this reads the tables, whose damage is reported when they are used
-            db.execute(f"PRAGMA cache_size = -{CACHE}")
+            db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         _prepare(db, folder)
     except BaseException:  # Ctrl-C too
         db.close()
@@ -125,10 +125,10 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
 
 def _prepare(db: sqlite3.Connection, folder: Path) -> None:
     if _version(db) < VERSION:
-        with sole_writer_of(folder / LOCK):
+        with sole_writer_of(folder / LOCK_FILE):
             db.create_function("spaced", 1, pair_unspaced, deterministic=True)
             if (version := _version(db)) == 0:
-                db.execute(f"PRAGMA page_size = {PAGE}")
+                db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
                 db.execute("PRAGMA journal_mode = WAL")
             if version < VERSION:
                 db.executescript(f"BEGIN;{''.join(STEPS[version:])}PRAGMA user_version = {VERSION};COMMIT;")
@@ -139,10 +139,10 @@ def _prepare(db: sqlite3.Connection, folder: Path) -> None:
         )
     with suppress(sqlite3.DatabaseError):  # as above
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'memories_of_user'").fetchone():
-            with sole_writer_of(folder / LOCK):
+            with sole_writer_of(folder / LOCK_FILE):
                 db.execute(BY_USER)
     if not id_of(db):
-        with sole_writer_of(folder / LOCK):
+        with sole_writer_of(folder / LOCK_FILE):
             if not id_of(db):
                 db.execute(f"PRAGMA application_id = {secrets.randbelow(2**31 - 1) + 1}")
 
@@ -164,7 +164,7 @@ def writing(db: sqlite3.Connection, folder: Path, *, durable: bool = True) -> It
     Without `durable`, it survives the process, but a power cut only once a durable transaction has followed.
     """
     # SQLite waits by polling, which lets some processes starve, and guards only the database.
-    with sole_writer_of(folder / LOCK):
+    with sole_writer_of(folder / LOCK_FILE):
         db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE")
         try:
@@ -191,8 +191,8 @@ def as_state_errors(folder: Path) -> Iterator[None]:
         raise StateError(f"{problem}. {advice} or run without it: -m none.") from error
 
 
-def _damage(found: str) -> sqlite3.DatabaseError:
-    damage = sqlite3.DatabaseError(found)
+def _damage(problem: str) -> sqlite3.DatabaseError:
+    damage = sqlite3.DatabaseError(problem)
     damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return damage
 
@@ -203,9 +203,9 @@ def examine(folder: Path) -> Iterator[Finding]:
         return
     try:
         with as_state_errors(folder), closing(connect(folder)) as db:
-            [(found,)] = db.execute("PRAGMA quick_check(1)")
-            if found != "ok":
-                raise _damage(found.splitlines()[-1])
+            [(verdict,)] = db.execute("PRAGMA quick_check(1)")
+            if verdict != "ok":
+                raise _damage(verdict.splitlines()[-1])
             [(count,)] = db.execute("SELECT COUNT(*) FROM memories")
         yield Finding("memory", "ok", f"{folder} can be read; memories: {count:,}")
     except StateError as error:

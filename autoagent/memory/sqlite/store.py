@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoagent.core.memory import GONE, Change, RetrievedMemory, Stats
 from autoagent.core.protocols import Embedder
-from autoagent.memory.evidence import MIN_COMPOUND
+from autoagent.memory.evidence import MIN_COMPOUND_LETTERS
 from autoagent.memory.sqlite.database import FILE, OF_USER, as_state_errors, connect, id_of, writing
 from autoagent.memory.sqlite.vector_space import VectorSpace
 from autoagent.memory.sqlite.vectors import Damaged
@@ -27,16 +27,19 @@ from autoagent.memory.store_base import BATCH, Skip, StoreBase, Vector, search_w
 if TYPE_CHECKING:
     from autoagent.registry.memory import StoreOpening
 
-SLACK = 8  # extra candidates beyond those requested and skipped, as some of the best may be forgotten
+EXTRA_CANDIDATES = 8  # beyond those requested and skipped, as some of the best may be forgotten
 MAX_QUERY_WORDS = 100
 MAX_MATCHES = 600  # memories ranked by their words, at a few microseconds each
 MAX_MATCHES_OF_WORD = 10_000  # memories ranked if each word of the query is in at least MAX_MATCHES
 MAX_COUNT = 5_000  # memories counted per word, at a tenth of a microsecond each
-MAX_CACHED_COUNTS = 10_000  # words
+MAX_CACHED_COUNTS = 10_000  # words whose count is cached; then the cache is emptied
+MIN_CUT_LETTERS = 4  # of a compound, before and after a cut
+MIN_PART_LETTERS = 5  # of a part that is looked up
 MAX_DRAWS = 8  # rounds of random ids; if they find too few memories, all ids are read
 
 COLUMNS = "m.id, m.text, m.kind, m.source, m.trusted, m.t, m.run, m.step, m.level, m.stored"
 SHARED_COLUMNS = "id, text, hash, kind, source, trusted, t, run, step, stored"  # columns of both memories and trash
+RESTORED_VALUES = "id, text, hash, kind, source, trusted, ?, run, step, stored"  # the same, with another time
 
 UPSERT = """
 INSERT INTO memories (text, hash, kind, source, trusted, t, run, step, stored)
@@ -60,16 +63,16 @@ TO_TRASH = f"""
 INSERT INTO trash ({SHARED_COLUMNS}, level, forgotten) SELECT {SHARED_COLUMNS}, level, ? FROM memories WHERE id = ?
 """  # noqa: S608 - our names
 FROM_TRASH = f"""
-INSERT INTO memories ({SHARED_COLUMNS}, level) SELECT {SHARED_COLUMNS.replace(" t,", " ?,")}, ? FROM trash WHERE id = ?
+INSERT INTO memories ({SHARED_COLUMNS}, level) SELECT {RESTORED_VALUES}, ? FROM trash WHERE id = ?
 """  # noqa: S608 - our names
 SELECT_SEEN = "SELECT text FROM memories WHERE id = ? AND t = ? AND level = ?"
-SEEN_IN_TRASH = "SELECT text FROM trash WHERE id = ? AND forgotten = ? AND level = ?"
+SELECT_SEEN_IN_TRASH = "SELECT text FROM trash WHERE id = ? AND forgotten = ? AND level = ?"
 COUNT_MATCHES = "SELECT count(*) FROM (SELECT rowid FROM words WHERE words MATCH ? LIMIT ?)"
 ID_RANGE = "SELECT (SELECT min(id) FROM memories), (SELECT max(id) FROM memories)"  # each from the index
 
 
 class LocalStore(StoreBase):
-    """Keep memories in a folder that any number of processes may use at once. Satisfies MemoryStore.
+    """Store memories in a folder that any number of processes may use at once. Satisfies MemoryStore.
 
     `random` draws the samples. Methods raise StateError if the folder cannot be read or a change cannot be written. In
     a read-only folder, using memories changes nothing.
@@ -101,7 +104,7 @@ class LocalStore(StoreBase):
         return [part for part in parts if self.find(part) is None]
 
     def _put(
-        self, parts: Sequence[str], known: Mapping[str, Any], vectors: Mapping[str, Vector], *, durable: bool
+        self, parts: Sequence[str], metadata: Mapping[str, Any], vectors: Mapping[str, Vector], *, durable: bool
     ) -> int:
         """Store texts. They survive a crash once this returns, and a power cut if `durable`."""
         if vectors:
@@ -111,7 +114,7 @@ class LocalStore(StoreBase):
             new = self._missing(parts)
             for part in parts:
                 key = texts.hash_of(part)
-                [(ids[part],)] = self._db.execute(UPSERT, {**known, "text": part, "hash": key})
+                [(ids[part],)] = self._db.execute(UPSERT, {**metadata, "text": part, "hash": key})
                 if part in new:
                     self._db.execute("DELETE FROM trash WHERE hash = ?", (key,))
                     self._index(ids[part], part)
@@ -120,7 +123,7 @@ class LocalStore(StoreBase):
         return ids[parts[0]]
 
     def _index(self, id: int, text: str) -> None:
-        """Index the words of a new memory, and list it as without a vector, within a transaction."""
+        """Index the words of a new memory, and list it as lacking a vector. Call within a transaction."""
         self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (id, texts.pair_unspaced(text)))
         self._db.execute("INSERT OR IGNORE INTO vectors (memory, space) SELECT ?, id FROM spaces", (id,))
 
@@ -130,14 +133,15 @@ class LocalStore(StoreBase):
         with writing(self._db, self._folder, durable=durable):
             if expired is not None:
                 self._db.execute("DELETE FROM trash WHERE forgotten < ?", (expired,))
-            if whole and not all(self._unchanged_text(change) for change in changes):
+            if whole and any(self._text_if_unchanged(change) is None for change in changes):
                 return 0
             return sum(self._apply(change) for change in changes)
 
-    def _unchanged_text(self, change: Change) -> list[str]:
-        """Return the text of the memory if it has not changed since it was seen, else an empty list."""
-        query = SEEN_IN_TRASH if change.trash else SELECT_SEEN
-        return [text for (text,) in self._db.execute(query, (change.id, *change.seen))]
+    def _text_if_unchanged(self, change: Change) -> str | None:
+        """Return the text of the memory if it has not changed since it was seen, else None."""
+        query = SELECT_SEEN_IN_TRASH if change.trash else SELECT_SEEN
+        row = self._db.execute(query, (change.id, *change.seen)).fetchone()
+        return None if row is None else str(row[0])
 
     def _apply(self, change: Change) -> bool:
         """Apply a change within a transaction unless the memory has changed since it was seen."""
@@ -145,21 +149,21 @@ class LocalStore(StoreBase):
         if change.level not in (None, GONE) and not change.trash:
             source = None if change.source is None else valid_text(change.source)
             return self._db.execute(UPDATE, (change.t, change.level, source, id, *change.seen)).rowcount > 0
-        seen = self._unchanged_text(change)
-        for text in seen:
-            if change.trash:
-                self._db.execute(FROM_TRASH, (change.t, change.level, id))
-                self._db.execute("DELETE FROM trash WHERE id = ?", (id,))
-                self._index(id, text)
-                continue
-            if change.level is None:
-                self._db.execute(TO_TRASH, (change.t, id))
-            self._db.execute(
-                "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (id, texts.pair_unspaced(text))
-            )
-            self._db.execute("DELETE FROM vectors WHERE memory = ?", (id,))  # the row stays in the file, unreferenced
-            self._db.execute("DELETE FROM memories WHERE id = ?", (id,))
-        return bool(seen)
+        text = self._text_if_unchanged(change)
+        if text is None:
+            return False
+        if change.trash:
+            self._db.execute(FROM_TRASH, (change.t, change.level, id))
+            self._db.execute("DELETE FROM trash WHERE id = ?", (id,))
+            self._index(id, text)
+            return True
+        if change.level is None:
+            self._db.execute(TO_TRASH, (change.t, id))
+        delete_words = "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)"
+        self._db.execute(delete_words, (id, texts.pair_unspaced(text)))
+        self._db.execute("DELETE FROM vectors WHERE memory = ?", (id,))  # the row stays in the file, unreferenced
+        self._db.execute("DELETE FROM memories WHERE id = ?", (id,))
+        return True
 
     def listed(
         self, limit: int = -1, offset: int = 0, *, of_user: bool = False, trash: bool = False
@@ -184,11 +188,11 @@ class LocalStore(StoreBase):
     def find(self, text: str) -> RetrievedMemory | None:
         return next(iter(self._read("WHERE m.hash = ?", (texts.hash_of(valid_text(text)),))), None)
 
-    def _read(self, which: str, values: Sequence[Any], *, trash: bool = False) -> list[RetrievedMemory]:
-        time, table = ("m.forgotten", "trash") if trash else ("m.t", "memories")
-        query = f"SELECT {COLUMNS.replace('m.t,', f'{time} AS time,')} FROM {table} m {which}"  # noqa: S608 - our names
+    def _read(self, clause: str, parameters: Sequence[Any], *, trash: bool = False) -> list[RetrievedMemory]:
+        time_column, table = ("m.forgotten", "trash") if trash else ("m.t", "memories")
+        query = f"SELECT {COLUMNS.replace('m.t,', f'{time_column} AS time,')} FROM {table} m {clause}"  # noqa: S608 - our names
         with as_state_errors(self._folder):
-            return [_memory_from(columns, 0.0) for columns in self._db.execute(query, values)]
+            return [_memory_from(columns, 0.0) for columns in self._db.execute(query, parameters)]
 
     def _nearest(self, vector: Vector, k: int, skip: Skip) -> list[RetrievedMemory]:
         def best(count: int) -> tuple[list[RetrievedMemory], bool]:
@@ -201,35 +205,41 @@ class LocalStore(StoreBase):
             scored = zip(rows.tolist(), scores.tolist(), strict=True)
             return [_memory_from(memories[row], score) for row, score in scored if row in memories], len(rows) < count
 
-        return search_wider(best, k, skip, SLACK)
+        return search_wider(best, k, skip, EXTRA_CANDIDATES)
 
     def _matching(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
         """Return the memories that share words with the query, ranked by BM25, ignoring diacritics and case."""
-        found = re.findall(r"[\w\u0300-\u036f]+", texts.pair_unspaced(query))  # with combining accents
-        distinct = dict.fromkeys(found)
-        words = [f'"{word}"' for word in itertools.islice(distinct, MAX_QUERY_WORDS)]  # in quotes, none is an operator
+        tokens = re.findall(r"[\w\u0300-\u036f]+", texts.pair_unspaced(query))  # with combining accents
+        distinct_words = dict.fromkeys(tokens)
+        words = [
+            f'"{word}"' for word in itertools.islice(distinct_words, MAX_QUERY_WORDS)
+        ]  # in quotes, none is an operator
         selective = self._selective([*words, *self._compound_parts(words)])
 
         def best(count: int) -> tuple[list[RetrievedMemory], bool]:
             rows = self._db.execute(SELECT_BY_WORDS, (" OR ".join(selective), count)).fetchall()
             return [_memory_from(columns, score) for *columns, score in rows], len(rows) < count
 
-        return search_wider(best, k, skip, SLACK) if selective else []
+        return search_wider(best, k, skip, EXTRA_CANDIDATES) if selective else []
 
     def _compound_parts(self, words: Collection[str]) -> list[str]:
-        """Return the parts of compounds that no memory contains, among these (quoted) words."""
+        """Split each quoted word that no memory contains, such as a German compound, into parts that some contain.
+
+        A cut needs two such parts, or one beside a linking s.
+        """
         parts: dict[str, None] = {}
         for word in words:
             unquoted = word.strip('"')
-            if len(unquoted) >= MIN_COMPOUND and not unquoted.isdecimal() and not self._count(word, 1):
-                for cut in range(4, len(unquoted) - 3):
-                    halves = (f'"{unquoted[:cut]}"', f'"{unquoted[cut:]}"')
-                    known = [half for half in halves if len(half) > 6 and self._count(half, 1)]
-                    parts |= dict.fromkeys(known if len(known) == 2 or unquoted[cut - 1] == "s" else ())
+            if len(unquoted) >= MIN_COMPOUND_LETTERS and not unquoted.isdecimal() and not self._count(word, 1):
+                for cut in range(MIN_CUT_LETTERS, len(unquoted) - MIN_CUT_LETTERS + 1):
+                    halves = [half for half in (unquoted[:cut], unquoted[cut:]) if len(half) >= MIN_PART_LETTERS]
+                    found = [quoted for half in halves if self._count(quoted := f'"{half}"', 1)]
+                    has_linking_s = unquoted[cut - 1] == "s"
+                    parts |= dict.fromkeys(found if len(found) == 2 or has_linking_s else ())
         return list(parts)
 
     def _selective(self, words: Iterable[str]) -> list[str]:
-        """Return the rarest words, found in at most MAX_MATCHES memories together: others say little and cost most."""
+        """Return the rarest words, up to MAX_MATCHES memories in total. The others distinguish little and cost most."""
         first, last = self._db.execute(ID_RANGE).fetchone()
         if last is None:
             return []
@@ -243,13 +253,14 @@ class LocalStore(StoreBase):
             selective.append(word)
         if selective:
             return selective
+        # All are common: return only the rarest, unless it is too common as well.
         counts = {word: self._count(word, MAX_MATCHES_OF_WORD) for word in counts}
         return [word for word in sorted(counts, key=counts.__getitem__) if counts[word] < MAX_MATCHES_OF_WORD][:1]
 
     def _estimate_count(self, word: str, last: int) -> int:
         """Count the memories with a word, up to MAX_COUNT. Recount once the store has grown by a quarter."""
-        count, then = self._counts.get(word, (0, 0))
-        if count < MAX_COUNT and last > then + then // 4:
+        count, last_counted = self._counts.get(word, (0, 0))
+        if count < MAX_COUNT and last > last_counted + last_counted // 4:
             if len(self._counts) >= MAX_CACHED_COUNTS:
                 self._counts.clear()
             count = self._count(word, MAX_COUNT)
@@ -277,8 +288,8 @@ class LocalStore(StoreBase):
             found: dict[int, RetrievedMemory] = {}
             if last - first >= 4 * n:
                 for _ in range(MAX_DRAWS):
-                    drawn = {self._random.randint(first, last) for _ in range(2 * n)} - found.keys()
-                    found |= {memory.id: memory for memory in self.of(drawn) if memory.level < below}
+                    random_ids = {self._random.randint(first, last) for _ in range(2 * n)} - found.keys()
+                    found |= {memory.id: memory for memory in self.of(random_ids) if memory.level < below}
                     if len(found) >= n:
                         return self._random.sample(list(found.values()), n)
             query = "SELECT id FROM memories WHERE level < ?"
@@ -286,8 +297,8 @@ class LocalStore(StoreBase):
             return self.of(self._random.sample(ids, min(n, len(ids))))
 
     def of(self, ids: Collection[int], *, trash: bool = False) -> list[RetrievedMemory]:
-        which = "WHERE m.id IN (SELECT value FROM json_each(?)) ORDER BY m.id"
-        return self._read(which, (json.dumps(list(ids)),), trash=trash)
+        clause = "WHERE m.id IN (SELECT value FROM json_each(?)) ORDER BY m.id"
+        return self._read(clause, (json.dumps(list(ids)),), trash=trash)
 
     def _repair(self) -> None:
         space = self._space()
@@ -307,10 +318,10 @@ class LocalStore(StoreBase):
             name, dim = self._embedding.name, self._embedding.dim
             self._open_space = VectorSpace.find(self._db, self._folder, name, dim)
             if self._open_space is None:
-                before = self.stats()
+                old_stats = self.stats()
                 self._open_space = VectorSpace.make(self._db, self._folder, name, dim)
-                if before.embedder and before.count:
-                    self._embedding.report_change(before.embedder, before.dim, before.count)
+                if old_stats.embedder and old_stats.count:
+                    self._embedding.report_change(old_stats.embedder, old_stats.dim, old_stats.count)
         return self._open_space
 
 

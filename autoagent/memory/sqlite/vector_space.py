@@ -27,13 +27,15 @@ from autoagent.memory.sqlite.vectors import BLOCK, Damaged, SignBits, VectorFile
 
 MIN_THREADED_VALUES = 2_000_000  # above this, the threads of `@` save more time than waking them takes
 MIN_VALUES_FOR_BITS = 20_000_000  # (rows x dim), above which bits are faster than a pass over all values
-RESCORED = 2_000  # rows compared exactly after their bits; of 1 M texts, 99.5 % of the nearest 10 are among them
-RESCORED_OF_SMALL = 1_500  # the same for at most MAX_SMALL rows, with equally good results
-MAX_SMALL = 250_000
+MAX_RESCORED_ROWS = (
+    2_000  # rows compared exactly after their bits; of 1 M texts, 99.5 % of the nearest 10 are among them
+)
+MAX_RESCORED_ROWS_OF_SMALL = 1_500  # the same for at most MAX_SMALL_ROWS rows, with equally good results
+MAX_SMALL_ROWS = 250_000
 CHUNK_VALUES = 1 << 18  # copied and compared at once; they fit into the processor's cache
 SAMPLE_ROWS = 64  # that show whether the vectors are dense
 
-FIND = "SELECT id FROM spaces WHERE embedder = ? AND dim = ?"
+SELECT_SPACE = "SELECT id FROM spaces WHERE embedder = ? AND dim = ?"
 
 
 class VectorSpace:
@@ -45,13 +47,13 @@ class VectorSpace:
         self._id = id
         self._dim = dim
         self._file = VectorFile(folder / f"vectors-{id}.f32", dim)
-        self._under_bits = VectorFile(self._file.path, dim)  # mapped separately, so that appending does not unmap it
+        self._bits_source = VectorFile(self._file.path, dim)  # mapped separately, so that appending does not unmap it
         self._bits = SignBits(folder / f"vectors-{id}.bits", dim)
         self._checked: int | None = None  # the first row with verified checksums; rows appended later are trusted
 
     @classmethod
     def find(cls, db: sqlite3.Connection, folder: Path, embedder: str, dim: int) -> VectorSpace | None:
-        row = db.execute(FIND, (embedder, dim)).fetchone()
+        row = db.execute(SELECT_SPACE, (embedder, dim)).fetchone()
         return cls(db, folder, row[0], dim) if row else None
 
     @classmethod
@@ -101,8 +103,8 @@ class VectorSpace:
             "SELECT row, memory FROM vectors WHERE space = ? AND +row IS NOT NULL "
             "AND memory IN (SELECT value FROM json_each(?))"
         )
-        at = dict(self._db.execute(query, (self._id, json.dumps(list(ids)))))
-        rows, all_rows = np.array(sorted(at), np.intp), self._rows()
+        memory_by_row = dict(self._db.execute(query, (self._id, json.dumps(list(ids)))))
+        rows, all_rows = np.array(sorted(memory_by_row), np.intp), self._rows()
         try:
             first = self._covered(all_rows)
             self._check(first)
@@ -110,7 +112,7 @@ class VectorSpace:
             vectors = (*self._copy_of(old, first), *self._file.read(first, all_rows)[new])
         except (Damaged, IndexError):  # IndexError: another process is repairing it. A mere request can do without them
             return {}
-        return {at[row]: vector for row, vector in zip(rows.tolist(), vectors, strict=True)}
+        return {memory_by_row[row]: vector for row, vector in zip(rows.tolist(), vectors, strict=True)}
 
     def search(self, query: Vectors, k: int, *, exact: bool = False) -> tuple[NDArray[np.intp], Vectors]:
         """Return the k rows nearest to the query and their cosines above 0, both of shape (n,), best first.
@@ -128,7 +130,9 @@ class VectorSpace:
             scores = newest @ query if newest.size >= MIN_THREADED_VALUES else np.vecdot(newest, query)
             best = highest(scores, k)
             return best, scores[best]
-        near = self._bits.candidates(query, max(RESCORED_OF_SMALL if rows <= MAX_SMALL else RESCORED, k))
+        near = self._bits.candidates(
+            query, max(MAX_RESCORED_ROWS_OF_SMALL if rows <= MAX_SMALL_ROWS else MAX_RESCORED_ROWS, k)
+        )
         step = max(1, CHUNK_VALUES // self._dim)
         pieces = (self._copy_of(near[start : start + step], first) for start in range(0, len(near), step))
         scores = np.concatenate([np.vecdot(piece, query) for piece in chain(pieces, [newest])])
@@ -152,16 +156,18 @@ class VectorSpace:
             rows = min(all_rows, self._file.whole_rows())
             stored = self._checksums()
             lost = self._db.execute(drop, (self._id, rows, all_rows)).rowcount
-            found = {}
+            checksums = {}
             for block, vectors in by_block(0, self._file.read(0, rows)):
-                found[block] = extend_checksum(0, vectors)
-                if found[block] != stored.get(block):
+                checksums[block] = extend_checksum(0, vectors)
+                if checksums[block] != stored.get(block):
                     lost += self._db.execute(drop, (self._id, block * BLOCK, (block + 1) * BLOCK)).rowcount
                     zeros = np.zeros_like(vectors)  # the block may hold NaN, which cannot be ranked
                     self._file.write(block * BLOCK, zeros)
-                    found[block] = extend_checksum(0, zeros)
+                    checksums[block] = extend_checksum(0, zeros)
             self._db.execute("DELETE FROM blocks WHERE space = ?", (self._id,))
-            self._db.executemany("INSERT INTO blocks VALUES (?, ?, ?)", [(self._id, *pair) for pair in found.items()])
+            self._db.executemany(
+                "INSERT INTO blocks VALUES (?, ?, ?)", [(self._id, *pair) for pair in checksums.items()]
+            )
             self._db.execute("UPDATE spaces SET rows = ? WHERE id = ?", (rows, self._id))
         self._bits.path.unlink(missing_ok=True)  # so that other processes rebuild the bits, too
         self._checked = None
@@ -195,15 +201,15 @@ class VectorSpace:
 
         Raises Damaged if vectors without bits are corrupt.
         """
-        if rows * self._dim < MIN_VALUES_FOR_BITS or self._file.whole_rows() < rows or not self._dense:
+        if rows * self._dim < MIN_VALUES_FOR_BITS or self._file.whole_rows() < rows or not self._is_dense:
             return 0
         covered = rows - rows % self._bits.chunk
-        if covered != self._bits.rows or self._bits.changed():
+        if covered != self._bits.rows or self._bits.is_replaced():
             self._load_bits(covered)
         return self._bits.rows
 
     @cached_property
-    def _dense(self) -> bool:
+    def _is_dense(self) -> bool:
         """Return whether signs distinguish vectors: most values are nonzero, unlike those of hashed words."""
         sample = self._file.read(0, SAMPLE_ROWS)
         return int(np.count_nonzero(sample)) > sample.size // 2
@@ -225,7 +231,7 @@ class VectorSpace:
 
     def _copy_of(self, rows: NDArray[np.intp], covered: int) -> Vectors:
         """Return a verified copy of these rows, which have bits. Raises Damaged."""
-        vectors = self._under_bits.read(0, covered)[rows]
+        vectors = self._bits_source.read(0, covered)[rows]
         self._ensure(self._bits.sound(rows, vectors))
         return vectors
 

@@ -44,7 +44,7 @@ class VectorFile:
         self.dim = dim
         self._width = dim * FLOAT.itemsize
         self._mapped = np.empty((0, dim), FLOAT)
-        self._is_mapped = (0, 0, 0)  # the file's inode, the first row, the row after the last
+        self._mapped_range = (0, 0, 0)  # the file's inode, the first row, the row after the last
 
     def whole_rows(self) -> int:
         """Count the whole rows in the file, or 0 if it does not exist."""
@@ -55,7 +55,7 @@ class VectorFile:
 
     def write(self, row: int, vectors: Vectors) -> None:
         """Write the vectors, shape (n, dim), starting at `row`, and sync once a block is full."""
-        created = not self.path.exists()
+        is_new = not self.path.exists()
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         data, offset = vectors.astype(FLOAT, copy=False).tobytes(), row * self._width
         try:
@@ -66,22 +66,22 @@ class VectorFile:
                 os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
-        if created:
+        if is_new:
             sync_folder(self.path.parent)
 
     def read(self, first: int, last: int) -> Vectors:
         """Return the rows from `first` to before `last`, shape (n, dim). The file must hold them."""
         if first >= last:  # an empty range cannot be mapped
             return np.empty((0, self.dim), FLOAT)
-        wanted = (self.path.stat().st_ino, first, last)
-        if self._is_mapped != wanted:
+        file_range = (self.path.stat().st_ino, first, last)
+        if self._mapped_range != file_range:
             start = first * self._width
-            before = start % mmap.ALLOCATIONGRANULARITY
+            padding = start % mmap.ALLOCATIONGRANULARITY
             with self.path.open("rb") as file:
-                size = last * self._width - start + before
-                mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, offset=start - before)
-            self._mapped = np.frombuffer(mapped, FLOAT, offset=before).reshape(-1, self.dim)
-            self._is_mapped = wanted
+                size = last * self._width - start + padding
+                mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, offset=start - padding)
+            self._mapped = np.frombuffer(mapped, FLOAT, offset=padding).reshape(-1, self.dim)
+            self._mapped_range = file_range
         return self._mapped
 
 
@@ -100,10 +100,10 @@ def extend_checksum(checksum: int, vectors: Vectors) -> int:
     return zlib.crc32(np.ascontiguousarray(vectors, FLOAT).data, checksum)
 
 
-WORD = 64  # signs compared at once
-STRIDE = 65_536  # words per chunk, roughly: intermediate results fit into the processor's cache, and calls are few
-BYTE = 256  # values of a byte
-HEAD = 8  # bytes before the checks: the checksum, and 4 bytes that keep the words aligned
+WORD_BITS = 64  # signs compared at once
+CHUNK_WORDS = 65_536  # roughly: intermediate results fit into the processor's cache, and calls are few
+BYTE_VALUES = 256
+HEAD_BYTES = 8  # before the checks: the checksum, and 4 bytes that keep the words aligned
 
 
 class SignBits:
@@ -115,14 +115,14 @@ class SignBits:
     def __init__(self, path: Path, dim: int) -> None:
         self.path = path
         self.rows = 0
-        self._words = -(-dim // WORD)
-        self.chunk = max(1, STRIDE // self._words // BLOCK) * BLOCK
-        self._size = HEAD + self.chunk * (4 + 8 * self._words)
+        self._words = -(-dim // WORD_BITS)
+        self.chunk = max(1, CHUNK_WORDS // self._words // BLOCK) * BLOCK
+        self._size = HEAD_BYTES + self.chunk * (4 + 8 * self._words)
         self._inode = 0
         self._checks = np.empty(0, np.uint32)  # of each row
         self._bits: list[NDArray[np.uint64]] = []  # of each chunk, shape (words, chunk)
 
-    def changed(self) -> bool:
+    def is_replaced(self) -> bool:
         """Return whether the file was replaced since it was loaded. While it is mapped, its inode is unique."""
         try:
             return self.path.stat().st_ino != self._inode
@@ -145,10 +145,10 @@ class SignBits:
         self._inode = stat.st_ino
         for number, source in enumerate(sources[:count]):
             chunk = mapped[number * self._size : (number + 1) * self._size]
-            if int.from_bytes(chunk[:4], "little") != zlib.crc32(chunk[HEAD:], source):
+            if int.from_bytes(chunk[:4], "little") != zlib.crc32(chunk[HEAD_BYTES:], source):
                 break
-            words = HEAD + 4 * self.chunk
-            checks.append(np.frombuffer(chunk[HEAD:words], "<u4"))
+            words = HEAD_BYTES + 4 * self.chunk
+            checks.append(np.frombuffer(chunk[HEAD_BYTES:words], "<u4"))
             self._bits.append(np.frombuffer(chunk[words:], "<u8").reshape(self._words, self.chunk))
             self.rows += self.chunk
         self._checks = np.concatenate(checks) if checks else np.empty(0, np.uint32)
@@ -156,7 +156,7 @@ class SignBits:
     def write(self, number: int, source: int, vectors: Vectors) -> None:
         """Write a chunk of vectors, shape (chunk, dim), to the file. `load` then reads it."""
         body = row_checks(vectors).tobytes() + np.ascontiguousarray(signs(vectors).T).tobytes()
-        head = zlib.crc32(body, source).to_bytes(4, "little").ljust(HEAD, b"\0")
+        head = zlib.crc32(body, source).to_bytes(4, "little").ljust(HEAD_BYTES, b"\0")
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.pwrite(descriptor, head + body, number * self._size)
@@ -165,13 +165,15 @@ class SignBits:
 
     def candidates(self, query: Vectors, count: int) -> NDArray[np.intp]:
         """Return in ascending order the `count` rows whose signs differ least from the query's, and any ties."""
-        wanted = signs(query[np.newaxis])[0]
+        query_signs = signs(query[np.newaxis])[0]
         # A byte is twice as fast if it holds the sum. A sum of 256 overflows to 0, see below.
-        differing = np.empty((len(self._bits), self.chunk), np.uint8 if self._words * WORD <= BYTE else np.uint16)
+        differing = np.empty(
+            (len(self._bits), self.chunk), np.uint8 if self._words * WORD_BITS <= BYTE_VALUES else np.uint16
+        )
         words, ones = np.empty(self.chunk, np.uint64), np.empty(self.chunk, np.uint8)
         for bits, total in zip(self._bits, differing, strict=True):
             total[:] = 0
-            for column, word in zip(bits, wanted, strict=True):
+            for column, word in zip(bits, query_signs, strict=True):
                 np.bitwise_xor(column, word, out=words)
                 np.bitwise_count(words, out=ones)
                 np.add(total, ones, out=total)
@@ -181,7 +183,9 @@ class SignBits:
         # Counting rows by difference is faster than sorting.
         near = np.flatnonzero(flat <= int(np.searchsorted(np.bincount(flat).cumsum(), count)))
         same = near[flat[near] == 0]
-        opposite = [row for row in same.tolist() if self._bits[row // self.chunk][0, row % self.chunk] != wanted[0]]
+        opposite = [
+            row for row in same.tolist() if self._bits[row // self.chunk][0, row % self.chunk] != query_signs[0]
+        ]
         return np.setdiff1d(near, opposite, assume_unique=True) if opposite else near
 
     def sound(self, rows: NDArray[np.intp], vectors: Vectors) -> bool:
