@@ -1,4 +1,4 @@
-"""Render the events of sub-agents. Each line begins with its agent's name, so that no agent can pose as another."""
+"""Render the events of sub-agents and teams. Each line of a sub-agent bears its name, so none can pose as another."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from autoagent.text.sanitize import cut_to_lines, escape, fold_blanks, shorten, 
 if TYPE_CHECKING:
     from autoagent.agent.stats import RunStats
 
-NAMED = 20  # characters of a name
-SHOWN = 300  # characters of a call
+MAX_NAME_CHARACTERS = 20
+MAX_CALL_CHARACTERS = 300
 
 
 class SubAgentText:
     """Render the events of a sub-agent. Pass every event to `lines` or `add`, in order.
 
-    `replays`: questions and answers are shown from the events.
+    With `replays`, questions and answers are rendered too, as no dialog shows them.
     """
 
     def __init__(self, *, replays: bool = False) -> None:
@@ -31,41 +31,43 @@ class SubAgentText:
         self._commands: dict[str, str] = {}
 
     def add(self, event: events.Event) -> None:
+        """Remember the names and calls in an event that is not to be shown."""
         match event:
             case events.RunStarted():
-                self._names[event.agent] = escape(" ".join(event.task.name.split())[:NAMED])
+                self._names[event.agent] = escape(" ".join(event.task.name.split())[:MAX_NAME_CHARACTERS])
             case events.Proposed():
                 self._proposed[event.agent] = event
             case events.Started():
                 self._commands[event.agent] = event.call.name
 
     def lines(self, event: events.Event, page: Canvas) -> Iterator[str]:
-        """Yield the lines that show an event, or none if it does not interest the user."""
+        """Yield the lines that show an event, or none for an event that the user need not see."""
         self.add(event)
-        behind = f"[{self._names.get(event.agent, 'agent')} {event.agent}] "
-        for text in self._texts(event, Canvas(max(20, page.columns - width(behind)), page.color)):
+        prefix = f"[{self._names.get(event.agent, 'agent')} {event.agent}] "
+        for text in self._texts(event, Canvas(max(20, page.columns - width(prefix)), page.color)):
             for line in text.split("\n"):
-                yield page.ink("quiet", behind) + line
+                yield page.ink("quiet", prefix) + line
 
     def _texts(self, event: events.Event, page: Canvas) -> Iterator[str]:
         match event:
             case events.RunStarted():
-                yield page.said("STARTED:", "; ".join(goal.text for goal in event.task.goals))
+                yield page.prose("STARTED:", "; ".join(goal.text for goal in event.task.goals))
             case events.Thought() if event.thoughts.text.strip():
-                yield page.said("THOUGHTS:", event.thoughts.text.strip(), "thought")
+                yield page.prose("THOUGHTS:", event.thoughts.text.strip(), "thought")
             case events.Decided(allowed=True) if self._replays and event.by.startswith("user"):
                 if proposed := self._proposed.get(event.agent):
                     yield from rendering.proposal(proposed, page)
-                yield page.said("ALLOWED:", event.by, "user")
+                yield page.prose("ALLOWED:", event.by, "user")
             case events.Started():
-                yield page.said("COMMAND:", shorten(str(event.call), SHOWN), "action")
+                yield page.prose("COMMAND:", shorten(str(event.call), MAX_CALL_CHARACTERS), "action")
             case events.Returned():
                 yield from rendering.result(event, self._commands.get(event.agent, ""), page)
             case _:
                 yield from rendering.event_lines(event, page)
 
 
-MESSAGE_CHARACTERS, MESSAGE_LINES = 4000, 60  # of one message
+MAX_MESSAGE_CHARACTERS = 4000
+MAX_MESSAGE_LINES = 60
 _INKS: tuple[Ink, ...] = ("action", "thought", "user", "system", "label")  # for successive roles
 
 
@@ -74,12 +76,12 @@ class TeamText:
 
     def __init__(self) -> None:
         self._roles: dict[str, events.Hired] = {}
-        self._last = 0  # the last possible round
+        self._last_round = 0  # the last possible one, or 0
 
     def add(self, event: events.Event) -> None:
         match event:
             case events.RunStarted() if not event.agent:
-                self._last = int((event.settings.get("team") or {}).get("until", 0))
+                self._last_round = int((event.settings.get("team") or {}).get("until", 0))
             case events.Hired():
                 self._roles[event.agent] = event
 
@@ -91,45 +93,49 @@ class TeamText:
         )
 
     def lines(self, event: events.Event, page: Canvas, tally: RunStats) -> Iterator[str]:
-        """Yield the lines that show an event, or none if it does not interest the user."""
+        """Yield the lines that show an event, or none for an event that the user need not see."""
         match event:
             case events.Hired():
                 human = ", a person" if event.human else ""
-                text = f"{event.profile}{human}; watches for {_named(event.watch)}; does {_named(event.actions)}"
-                yield page.said(f"{escape(event.name)}:", text, self._ink(event.agent))
+                duties = f"watches for {_short_names(event.watch)}; does {_short_names(event.actions)}"
+                text = f"{event.profile}{human}; {duties}"
+                yield page.prose(f"{escape(event.name)}:", text, self._role_ink(event.agent))
             case events.RoundBegan():
-                last = f" of {self._last}" if self._last else ""
-                acts = f"{', '.join(map(self._name, event.acts))} to act"
-                waits = [f"{self._name(key)} waits for {_named(causes)}" for key, causes in event.waits.items()]
+                limit = f" of {self._last_round}" if self._last_round else ""
+                acts = f"{', '.join(map(self._role_name, event.acts))} to act"
+                waits = [
+                    f"{self._role_name(key)} waits for {_short_names(causes)}" for key, causes in event.waits.items()
+                ]
                 yield ""
-                yield page.said(f"ROUND {event.step}{last}:", "; ".join([acts, *waits]), "label")
+                yield page.prose(f"ROUND {event.step}{limit}:", "; ".join([acts, *waits]), "label")
             case events.Published():
                 yield from self._message(event, page)
             case events.RoundEnded():
                 yield rendering.figures_line(f"round {event.step}", tally, page)
             case _:
                 for text in rendering.event_lines(event, page):
-                    yield page.ink(self._ink(event.agent), f"[{self._name(event.agent)}] ") + text
+                    yield page.ink(self._role_ink(event.agent), f"[{self._role_name(event.agent)}] ") + text
 
     def _message(self, event: events.Published, page: Canvas) -> Iterator[str]:
         writer = f"{event.sent_from} ({event.role})" if event.sent_from else event.role
         to = "" if "<all>" in event.send_to else f" to {', '.join(event.send_to)}"
         cause = f", {event.cause_by.rpartition('.')[2]}" if event.agent else ""
-        ink = self._ink(event.agent) if event.agent else "user"
-        shown = "\n".join(cut_to_lines(fold_blanks(event.content.strip()), MESSAGE_CHARACTERS, MESSAGE_LINES))
+        ink = self._role_ink(event.agent) if event.agent else "user"
+        content = fold_blanks(event.content.strip())
+        text = "\n".join(cut_to_lines(content, MAX_MESSAGE_CHARACTERS, MAX_MESSAGE_LINES))
         yield page.ink(ink, escape(f"{writer}{to}{cause}:").replace("\n", " "))
-        if page.draws and markup.has_markup(shown):
-            yield from markup.render_markdown(shown, page.columns, page.code_theme)
+        if page.draws and markup.has_markup(text):
+            yield from markup.render_markdown(text, page.columns, page.code_theme)
         else:
-            yield from rendering.block(shown, page)
+            yield from rendering.block(text, page)
 
-    def _name(self, key: str) -> str:
+    def _role_name(self, key: str) -> str:
         return escape(self._roles[key].name).replace("\n", " ") if key in self._roles else key
 
-    def _ink(self, key: str) -> Ink:
+    def _role_ink(self, key: str) -> Ink:
         return _INKS[(int(key) - 1) % len(_INKS)] if key.isdecimal() else "quiet"
 
 
-def _named(names: object) -> str:
-    found = [str(name).rpartition(".")[2] for name in names] if isinstance(names, (list, tuple)) else []
-    return ", ".join(found) or "nothing"
+def _short_names(names: object) -> str:
+    words = [str(name).rpartition(".")[2] for name in names] if isinstance(names, (list, tuple)) else []
+    return ", ".join(words) or "nothing"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from autoagent.settings import user_state_path
-from autoagent.terminal.line_editor import READING_BEGINS, LineEditor, Watch, can_edit, ends_with_terminal, watched
+from autoagent.terminal.line_editor import LOAD_DELAY_SECONDS, LineEditor, Watch, can_edit, ends_with_terminal, watched
 from autoagent.terminal.output import echo
 from autoagent.text.redaction import Redactor
 from autoagent.text.sanitize import escape, valid_text
@@ -31,8 +31,8 @@ class Answers:
     def __init__(self, stdin: TextIO, screen: Screen, style: Style, mask: Callable[[Any], Any]) -> None:
         self._stdin = stdin
         self._screen = screen
-        edits = not style.plain and can_edit(stdin, screen.stream)
-        self._editor = LineEditor(stdin, screen.stream, style.history, mask) if edits else None
+        may_edit = not style.plain and can_edit(stdin, screen.stream)
+        self._editor = LineEditor(stdin, screen.stream, style.history, mask) if may_edit else None
 
     @property
     def are_edited(self) -> bool:
@@ -147,19 +147,19 @@ class ClickTerminal:
 
     def _prompt(self, prompt: str, default: str, *, hidden: bool) -> str:
         if self._while_reading is not None:
-            thread = threading.Timer(READING_BEGINS, self._while_reading)
+            thread = threading.Timer(LOAD_DELAY_SECONDS, self._while_reading)
             thread.daemon = True  # not waited for at exit
             thread.start()
             self._while_reading = None
-        shown = wrap(prompt, shutil.get_terminal_size().columns)
+        text = wrap(prompt, shutil.get_terminal_size().columns)
         if self._editor is not None:
-            above, newline, last = shown.rpartition("\n")
+            above, newline, last = text.rpartition("\n")
             if newline:
                 echo(above, err=True)
             return self._editor.read(f"{last} ", hidden=hidden) or default
         try:
             answer = click.prompt(
-                shown, default=default, show_default=False, prompt_suffix=" ", hide_input=hidden, err=True
+                text, default=default, show_default=False, prompt_suffix=" ", hide_input=hidden, err=True
             )
         except click.Abort as abort:
             if not hidden:  # click itself ends the line of a hidden answer

@@ -44,7 +44,7 @@ from autoagent.text.wrapping import wrap
 
 @dataclass(frozen=True, slots=True)
 class EventHooks:
-    """Hold hooks on events: `render` returns the text to show, or None for the default. `hear` receives each event."""
+    """The hooks on events. `render` returns the text to show, or None for the default. `hear` receives each event."""
 
     render: Callable[[events.Event], str | None] = lambda event: None
     hear: Callable[[events.Event], None] = lambda event: None
@@ -56,9 +56,9 @@ _NO_HOOKS = EventHooks()
 class Console:
     """Show events and streamed text (Listener), ask questions and print messages (Terminal).
 
-    `mask` removes secrets from a JSON value that is not from the log. `replays`: proposals and decisions are shown from
-    the events. `tally` is the fold over the events. `pass_over` receives events that an earlier process of the run has
-    shown.
+    `mask` removes secrets from a JSON value that is not from the log. With `replays`, proposals and decisions are
+    shown from the events. `tally` is the fold over the events. `pass_over` receives events that an earlier process of
+    the run has shown.
     """
 
     def __init__(
@@ -86,27 +86,27 @@ class Console:
         self._answers = Answers(stdin, screen, style, mask)
         self._thoughts = StreamedThoughts(screen, mask, lambda: f"{rendering.name_of(self.tally)} THOUGHTS:")
         self._plain = style.plain
-        self._shown = style.thoughts
-        self._streams = style.thoughts in ("auto", "full")  # whether the first thought is shown whole
-        self._pages = self._answers.are_edited and not json  # whether a person can page here
+        self._thoughts_style = style.thoughts
+        self._streams_thoughts = style.thoughts in ("auto", "full")
+        self._has_pager = self._answers.are_edited and not json
         self._activity = Activity(screen.area, mask)
-        self._prepared = False  # whether the highlighter is loaded
+        self._has_highlighter = False
         self._attention = Attention(self._ring, "" if replays else style.notify)
         self._desk = QuestionDesk(style.terms, self.say, self._attention, mask)
-        self._told = ""  # the last long operation announced
+        self._last_operation = ""  # the last long one that was announced
         self._replays = replays
-        self._heard: set[str] = set()  # reasons for retries, shown as they occurred
+        self._retry_reasons: set[str] = set()  # those shown as they occurred
         self._command = ""
-        self._undecided: events.Thought | None = None  # of a resumed run
+        self._undecided_thought: events.Thought | None = None  # of a resumed run
         self._cost_unknown = False
-        self._ruled = 0  # the step of the last rule on screen
-        self._proposed = ""  # the id of the call
-        self._texts: dict[str, int] = {}  # the step that showed a text, by the text's digest
-        self._further: Thoughts | None = None  # of the step, folded until a question lets the person expand them
-        self._typed = ""  # the last answer, as shown on this screen
+        self._last_ruled_step = 0  # the step of the last rule on screen
+        self._proposed_call_id = ""
+        self._step_by_digest: dict[str, int] = {}  # the step that showed the text with this digest
+        self._folded_thoughts: Thoughts | None = None  # of the step, until a question lets the person expand them
+        self._last_answer = ""  # as shown on this screen
         self._sub_agents = SubAgentText(replays=replays)
         self._team = TeamText()
-        self._held_back: list[events.Event] = []  # of sub-agents, held back while thoughts stream
+        self._delayed_events: list[events.Event] = []  # of sub-agents, while thoughts stream
 
     def show(self, event: events.Event) -> None:
         """Show an event of the run. Raises StateError if the output cannot be written, in a replay BrokenPipeError."""
@@ -114,17 +114,18 @@ class Console:
         self._hooks.hear(event)
         if self._events is not None:
             self._screen.put(self._events, json_format.dumps(to_json(event)) + "\n")
-        elif event.agent and self._thoughts.begun:
-            self._held_back.append(event)
+        elif event.agent and self._thoughts.is_open:
+            self._delayed_events.append(event)
         else:
             self._show(event)
-            held_back, self._held_back = self._held_back, []
-            for other in held_back:
+            delayed, self._delayed_events = self._delayed_events, []
+            for other in delayed:
                 self._show(other)
-        if (broken := self._screen.broken) and self._replays and self._screen.reader_left:
-            raise BrokenPipeError(broken)
-        if broken:
-            raise StateError(f"The output cannot be written: {broken}. The run is saved.")
+        problem = self._screen.problem
+        if problem and self._replays and self._screen.is_pipe_closed:
+            raise BrokenPipeError(problem)
+        if problem:
+            raise StateError(f"The output cannot be written: {problem}. The run is saved.")
 
     @property
     def folds(self) -> Mapping[str, object]:
@@ -140,11 +141,11 @@ class Console:
             return
         match event:
             case events.Thought():
-                self._undecided = event
+                self._undecided_thought = event
             case events.Decided(allowed=False):
-                self._undecided = None
+                self._undecided_thought = None
             case events.Started():
-                self._undecided = None
+                self._undecided_thought = None
                 self._command = event.call.name
 
     def _take(self, event: events.Event) -> None:
@@ -157,12 +158,12 @@ class Console:
                 texts = [text for text in event.call.args.values() if isinstance(text, str) and "\n" in text]
                 digests = [hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() for text in texts]
                 for digest in [*digests, *rendering.DIGEST.findall(event.preview)]:
-                    self._texts.setdefault(digest, event.step)
+                    self._step_by_digest.setdefault(digest, event.step)
             case events.Prompted():
-                if self._screen.page.color and self._screen.area.moves and not self._prepared:
-                    self._prepared = True  # while the model thinks
+                if self._screen.page.color and self._screen.area.moves and not self._has_highlighter:
+                    self._has_highlighter = True  # while the model thinks
                     threading.Thread(target=markup.preload, daemon=True).start()
-                self._told = ""
+                self._last_operation = ""
                 self._activity.thinks(self.tally.model, event.tokens)
             case events.Started() if event.call.name:
                 self._activity.runs(event.call)
@@ -192,34 +193,34 @@ class Console:
             self._begin_step(event.step, page)
         match event:
             case events.Dropped():
-                what = event.attachment or f"memory {memory_name(event.memory)}"
-                self._screen.lines([page.said("DROPPED:", f"{what}, from all later prompts", "user")])
+                name = event.attachment or f"memory {memory_name(event.memory)}"
+                self._screen.lines([page.prose("DROPPED:", f"{name}, from all later prompts", "user")])
             case events.Changed():
-                self._screen.lines([page.said("CHANGED:", event.what, "user")])
+                self._screen.lines([page.prose("CHANGED:", event.what, "user")])
             case events.RunStarted():
                 self._screen.lines(
                     rendering.run_start(event, page, brief=self.goes_on, agreed=event.task == self.agreed)
                 )
-                if self._undecided is not None:
-                    self._thought(self._undecided, page)
-            case events.Retried() if event.reason in self._heard:
+                if self._undecided_thought is not None:
+                    self._thought(self._undecided_thought, page)
+            case events.Retried() if event.reason in self._retry_reasons:
                 return
-            case events.Feedback() if event.text == self._typed and not self._replays:
+            case events.Feedback() if event.text == self._last_answer and not self._replays:
                 return
             case events.Thought():
                 self._thought(event, page)
             case events.Proposed() if self._replays:
-                self._proposed = event.call.id
+                self._proposed_call_id = event.call.id
                 self._screen.lines(rendering.proposal(event, page))
             case events.Decided(allowed=True) if (
                 "rule " in event.by
                 or event.by.startswith("the extension ")
                 or (self._replays and event.by.startswith("user"))
             ):
-                self._screen.lines([page.said("ALLOWED:", event.by + ", elsewhere" * event.elsewhere, "user")])
+                self._screen.lines([page.prose("ALLOWED:", event.by + ", elsewhere" * event.elsewhere, "user")])
             case events.Started():
                 self._command = event.call.name
-                if self._replays and self._proposed != event.call.id:  # an older log has no proposals
+                if self._replays and self._proposed_call_id != event.call.id:  # an older log has no proposals
                     self._screen.lines(rendering.proposal(events.Proposed(call=event.call), page))
             case events.Returned():
                 self._screen.lines(rendering.result(event, self._command, page))
@@ -228,18 +229,18 @@ class Console:
                     self._screen.lines(lines)
 
     def _thought(self, event: events.Thought, page: Canvas) -> None:
-        """Write the thoughts that did not stream, then the rest of them: at a terminal in one line, expanded by t."""
-        if not self._thoughts.begun:
+        """Write the thoughts that did not stream, then the rest of them: at a terminal in one line that t expands."""
+        if not self._thoughts.is_open:
             self._begin_step(event.step, page)
-        if self._streams:
+        if self._streams_thoughts:
             self._thoughts.end(event.thoughts.text.strip())
-        elif self._shown == "short":
+        elif self._thoughts_style == "short":
             self._screen.lines(rendering.short_thoughts(event.thoughts, self.tally, page))
         self._warn_of_cost(page)
-        self._further = event.thoughts if self._streams else None
-        if self._plain or self._replays or self._shown == "full":
+        self._folded_thoughts = event.thoughts if self._streams_thoughts else None
+        if self._plain or self._replays or self._thoughts_style == "full":
             self._screen.lines(rendering.other_thoughts(event.thoughts, page))
-            self._further = None
+            self._folded_thoughts = None
 
     def _warn_of_cost(self, page: Canvas) -> None:
         if self.tally.usage.cost is None and not self._cost_unknown:
@@ -253,19 +254,19 @@ class Console:
         page, tally = self._screen.page, self.tally
         if self._events is not None and tally.outcome is not None:  # with `json`, not yet shown on this screen
             self._screen.lines(rendering.run_end(tally.outcome, page))
-        drawn = run_report.report if self._plain else run_report.table
-        self._screen.lines(["", *drawn(tally, page), *run_report.next_steps(tally, str(log), page)])
+        render = run_report.report if self._plain else run_report.table
+        self._screen.lines(["", *render(tally, page), *run_report.next_steps(tally, str(log), page)])
         if tally.outcome is not None and not self._replays:
-            ended = {"kind": "ended", "run": tally.run, "status": tally.outcome.status, "reason": tally.outcome.reason}
+            notice = {"kind": "ended", "run": tally.run, "status": tally.outcome.status, "reason": tally.outcome.reason}
             figures = {"steps": tally.step, "cost": tally.usage.cost, "seconds": tally.seconds}
-            self._attention.call({**ended, **figures, "changed": list(tally.changed)})
+            self._attention.call({**notice, **figures, "changed": list(tally.changed)})
 
     def text(self, delta: str) -> None:
         """Stream the thoughts in a reply, never the JSON around them."""
         if self._plain or self._events is not None:
             return
         self._activity.hears(delta)
-        if self._streams:
+        if self._streams_thoughts:
             self._thoughts.hear(delta)
 
     def overhear(self, name: str, delta: str) -> None:
@@ -275,11 +276,11 @@ class Console:
     def waiting(self, reason: str, seconds: float, until: float) -> None:
         self._thoughts.forget()
         when = f"asking again in {seconds:.0f} s, " if seconds >= 1 else "asking again "
-        said = f"{when}until {time.strftime('%H:%M:%S', time.localtime(until))}"
-        if reason not in self._heard:  # otherwise it was shown above
-            said = f"{reason} {said.capitalize()}" if reason.endswith("?") else f"{reason}; {said}"
-        self._heard.add(reason)
-        self._screen.lines([self._screen.page.said("WAITING:", self._mask(said))])
+        text = f"{when}until {time.strftime('%H:%M:%S', time.localtime(until))}"
+        if reason not in self._retry_reasons:  # otherwise it was shown above
+            text = f"{reason} {text.capitalize()}" if reason.endswith("?") else f"{reason}; {text}"
+        self._retry_reasons.add(reason)
+        self._screen.lines([self._screen.page.prose("WAITING:", self._mask(text))])
 
     def heed(self) -> float:
         return float("inf")
@@ -296,10 +297,10 @@ class Console:
     def working(self, what: str, seconds: float) -> None:
         if self._screen.area.moves:
             self._activity.works(what)
-        elif (about := what.partition(": ")[0]) != self._told:  # its progress changes all the time
-            self._told = about
+        elif (operation := what.partition(": ")[0]) != self._last_operation:  # the rest is its progress
+            self._last_operation = operation
             self._thoughts.forget()
-            self._screen.lines([self._screen.page.said("WORKING:", f"{what} (about {seconds:.0f} s)")])
+            self._screen.lines([self._screen.page.prose("WORKING:", f"{what} (about {seconds:.0f} s)")])
 
     def printed(self, data: bytes) -> None:
         """Show output of a program that a command is waiting for. Any thread may call this."""
@@ -309,13 +310,13 @@ class Console:
         effects = proposal.spec.effects
         if effects is None or not effects.asks_user or proposal.warning:  # otherwise the question follows at once
             digest = rendering.DIGEST.search(proposal.preview)
-            before = self._texts.get(digest[1], 0) if digest and not proposal.agent else 0
-            step = before if before < self.tally.step else 0
+            shown_in = self._step_by_digest.get(digest[1], 0) if digest and not proposal.agent else 0
+            step = shown_in if shown_in < self.tally.step else 0
             self._screen.lines(rendering.proposal(proposal, self._screen.page, mask=self._mask, step=step))
 
     def show_whole(self, proposal: Proposal) -> None:
         lines = list(rendering.proposal(proposal, replace(self._screen.page, whole=True), mask=self._mask))
-        if self._pages and len(lines) >= shutil.get_terminal_size().lines:
+        if self._has_pager and len(lines) >= shutil.get_terminal_size().lines:
             self._activity.rests()
             turn_pages("".join(f"{line}\n" for line in lines))
         else:
@@ -329,7 +330,7 @@ class Console:
         page = self._screen.page
         if word != "full":
             self._screen.lines(self._words.lines(word, page))
-        elif self._pages:
+        elif self._has_pager:
             self._activity.rests()
             turn_pages(escape(self._words.result))
         else:
@@ -374,16 +375,16 @@ class Console:
         text = self._mask(prompt)
         prompt = f"{label} {prompt}" if label else prompt
         lines: list[str] = []
-        if self._further is not None and question.proposal is not None:
-            lines += rendering.folded_thoughts(self._further, page)
-            self._further = None
+        if self._folded_thoughts is not None and question.proposal is not None:
+            lines += rendering.folded_thoughts(self._folded_thoughts, page)
+            self._folded_thoughts = None
         if label and page.draws and markup.has_markup(text):
-            lines += page.told(label, text, "label")
+            lines += page.markdown(label, text, "label")
         else:
             lines.append(page.ink("label", wrap(self._mask(prompt), page.columns)))
         self._screen.lines(lines)
-        if self._screen.broken:
-            raise EOFError(self._screen.broken)
+        if self._screen.problem:
+            raise EOFError(self._screen.problem)
 
         def read(watch: Watch | None) -> str:
             text = self._read(watch, question.words)
@@ -392,17 +393,23 @@ class Console:
                     text += f"\n{self._read(watch)}"
             return text
 
-        run, words, attended = self.tally.run, self._mask(prompt), self._answers.at_terminal
+        run, masked_prompt, is_attended = self.tally.run, self._mask(prompt), self._answers.at_terminal
         try:
-            self._typed = self._desk.ask(run, words, question, timeout, read, attended=attended)
+            self._last_answer = self._desk.ask(run, masked_prompt, question, timeout, read, is_attended=is_attended)
         except EOFError:
-            if attended and self._events is None:
+            if is_attended and self._events is None:
                 raise StopRun(Outcome(Status.STOPPED, "Saved, by Ctrl-D.")) from None
             raise
-        allows = question.proposal is not None and read_answer(self._typed, question.yes, question.no).count == 1
-        if allows and page.rows and not self.elsewhere and page == self._screen.page:
+        count = read_answer(self._last_answer, question.yes, question.no).count
+        if (
+            question.proposal is not None
+            and count == 1
+            and page.rows
+            and not self.elsewhere
+            and page == self._screen.page
+        ):
             self._screen.take_back(1 + "\n".join([*lines, "> "]).count("\n"))
-        return self._typed
+        return self._last_answer
 
     @property
     def has_person(self) -> bool:
@@ -437,7 +444,7 @@ class Console:
 
     def take_late(self) -> list[tuple[Question, str]]:
         """Return the answers to questions that stayed open, from here or elsewhere, each with its question."""
-        self._desk.hear(self._answers.poll_line)
+        self._desk.collect_late(self._answers.poll_line)
         return self._desk.take_late()
 
     def close_questions(self) -> None:
@@ -445,7 +452,7 @@ class Console:
         self._desk.close()
 
     def discard_typeahead(self) -> None:
-        self._desk.hear(self._answers.poll_line)  # whole lines are late answers
+        self._desk.collect_late(self._answers.poll_line)  # whole lines are late answers
         self._answers.discard_typeahead()
 
     def _ring(self) -> None:
@@ -453,6 +460,6 @@ class Console:
             self._screen.put(self._screen.stream, "\a")
 
     def _begin_step(self, step: int, page: Canvas) -> None:
-        if step != self._ruled:
-            self._ruled = step
+        if step != self._last_ruled_step:
+            self._last_ruled_step = step
             self._screen.lines([rendering.step_rule(self.tally, step, page)])

@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 
-LOOK = 0.25  # seconds between two calls of `watch`
+POLL_SECONDS = 0.25  # between two calls of `watch`
 
 Watch = Callable[[], BaseException | None]
-"""Return the error that ends the reading, or None to go on. It is polled."""
+"""A function to poll. It returns the error that ends the reading, or None."""
 
-LARGE = 500  # characters arriving at once: more than anybody types
-PIECE = 65_536  # bytes read at once
-READING_BEGINS = 0.2  # seconds after a question is shown until anything else is loaded, so that nothing delays it
-PASTE_GAP = 0.03  # seconds; faster input belongs to a paste that the terminal does not mark
-SHORTEST_KEPT = 4  # characters of an answer worth keeping in the history, unlike y or y -5
-HANG_UP_TOLD = 0.1  # seconds until the signal of a closed terminal arrives
-TYPING = 10.0  # seconds after a key during which a question does not time out
+MIN_PASTE_CHARACTERS = 500  # arriving at once: more than anybody types
+READ_BYTES = 65_536  # read at once
+LOAD_DELAY_SECONDS = 0.2  # from showing a question to loading anything else, so that nothing delays the question
+PASTE_GAP_SECONDS = 0.03  # faster input belongs to a paste that the terminal does not mark
+MIN_HISTORY_CHARACTERS = 4  # of an answer worth keeping in the history, unlike y or y -5
+HANG_UP_SECONDS = 0.1  # until the signal of a closed terminal arrives
+TYPING_SECONDS = 10.0  # after a key, during which a question does not time out
 # These would leave the terminal without echo. While the editor waits, Ctrl-C is a key.
-HELD = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+DEFERRED_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def can_edit(stdin: TextIO, screen: TextIO) -> bool:
@@ -80,41 +80,43 @@ class LineEditor:
         `watch`, and any error of a signal handler.
         """
         self._words = words
-        with ends_with_terminal(), _unechoed(self._stdin):
+        with ends_with_terminal(), _echo_off(self._stdin):
             self._screen.write(prompt)  # readable while the editor loads, and drawn again by it
             self._screen.flush()
             if "prompt_toolkit" not in sys.modules:
-                select.select([self._stdin], [], [], READING_BEGINS)
+                select.select([self._stdin], [], [], LOAD_DELAY_SECONDS)
             import asyncio
 
             if hidden:
-                session = self._opened(hidden=True)
+                session = self._new_session(hidden=True)
             else:
-                session = self._session = self._session or self._opened()
+                session = self._session = self._session or self._new_session()
             self._screen.write("\r")
             self._screen.flush()
             end = partial(_end, session.app)
 
-            typed = session.default_buffer
-            before, touched = "", -TYPING
+            buffer = session.default_buffer
+            last_text = ""
+            last_change = -TYPING_SECONDS
 
-            def look() -> None:
-                nonlocal before, touched
-                if typed.text != before:
-                    before, touched = typed.text, time.monotonic()
+            def poll() -> None:
+                nonlocal last_text, last_change
+                if buffer.text != last_text:
+                    last_text, last_change = buffer.text, time.monotonic()
                 error = watch() if watch is not None else None
-                if error is None or (isinstance(error, TimeoutError) and time.monotonic() < touched + TYPING):
-                    asyncio.get_running_loop().call_later(LOOK, look)
+                is_typing = time.monotonic() < last_change + TYPING_SECONDS
+                if error is None or (isinstance(error, TimeoutError) and is_typing):
+                    asyncio.get_running_loop().call_later(POLL_SECONDS, poll)
                 else:
                     end(error)
 
-            with _signals_kept(end) as came:
+            with _signals_deferred(end) as received:
 
                 def begin() -> None:
-                    if came:
+                    if received:
                         end(_Signalled())
                     if watch is not None:
-                        look()
+                        poll()
 
                 return session.prompt(prompt, default=default, pre_run=begin)
 
@@ -125,7 +127,7 @@ class LineEditor:
 
             clear_typeahead(self._session.app.input)
 
-    def _opened(self, *, hidden: bool = False) -> PromptSession[str]:
+    def _new_session(self, *, hidden: bool = False) -> PromptSession[str]:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import InMemoryHistory
         from prompt_toolkit.input.vt100 import Vt100Input
@@ -137,10 +139,11 @@ class LineEditor:
 
         class Input(Vt100Input):
             def read_keys(self) -> list[KeyPress]:
-                data = self.stdin_reader.read(PIECE)
-                if len(data) >= LARGE and "\x1b" not in data and not self.vt100_parser._in_bracketed_paste:
-                    while select.select([self.fileno()], [], [], PASTE_GAP)[0]:
-                        if not (more := self.stdin_reader.read(PIECE)):
+                data = self.stdin_reader.read(READ_BYTES)
+                is_paste = len(data) >= MIN_PASTE_CHARACTERS and "\x1b" not in data
+                if is_paste and not self.vt100_parser._in_bracketed_paste:
+                    while select.select([self.fileno()], [], [], PASTE_GAP_SECONDS)[0]:
+                        if not (more := self.stdin_reader.read(READ_BYTES)):
                             break
                         data += more
                     # Key by key, a large paste that the terminal has not marked takes minutes.
@@ -151,7 +154,7 @@ class LineEditor:
                 poll = select.poll()
                 poll.register(self.fileno(), 0)
                 if not keys and any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0)):
-                    time.sleep(HANG_UP_TOLD)
+                    time.sleep(HANG_UP_SECONDS)
                     self.stdin_reader.closed = True  # otherwise it would be polled in vain
                 return keys
 
@@ -167,20 +170,20 @@ class LineEditor:
             prompt_continuation=lambda width, line, wrapped: "" if wrapped else "| ".rjust(width),
             completer=None if hidden else _completer(lambda: self._words),
             complete_style=CompleteStyle.READLINE_LIKE,
-            history=InMemoryHistory() if hidden or self._history_file is None else self._kept(self._history_file),
+            history=InMemoryHistory() if hidden or self._history_file is None else self._history(self._history_file),
             key_bindings=_keys(),
             input=Input(self._stdin),
             output=output,
         )
 
-    def _kept(self, path: Path) -> History:
+    def _history(self, path: Path) -> History:
         from prompt_toolkit.history import FileHistory
 
         mask = self._mask
 
-        class Kept(FileHistory):
+        class MaskedHistory(FileHistory):
             def store_string(self, string: str) -> None:
-                if len(string.strip()) < SHORTEST_KEPT:
+                if len(string.strip()) < MIN_HISTORY_CHARACTERS:
                     return
                 try:
                     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -189,7 +192,7 @@ class LineEditor:
                 except OSError:
                     return  # the history is optional
 
-        return Kept(path)
+        return MaskedHistory(path)
 
 
 def _completer(words: Callable[[], Sequence[str]]) -> Completer:
@@ -197,18 +200,18 @@ def _completer(words: Callable[[], Sequence[str]]) -> Completer:
     from prompt_toolkit.completion import Completer, Completion, PathCompleter
     from prompt_toolkit.document import Document
 
-    class Known(Completer):
+    class WordsAndPaths(Completer):
         paths = PathCompleter(expanduser=True)
 
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
             before = document.text_before_cursor
-            if found := re.search(r"(?:(?<!\S)@|^/(?:add|drop) +)(\S*)$", before):
-                yield from self.paths.get_completions(Document(found[1]), complete_event)
+            if match := re.search(r"(?:(?<!\S)@|^/(?:add|drop) +)(\S*)$", before):
+                yield from self.paths.get_completions(Document(match[1]), complete_event)
             elif before.startswith("/"):
-                fitting = (word for word in words() if f"/{word}".startswith(before))
-                yield from (Completion(f"/{word} ", -len(before)) for word in fitting)
+                matches = (word for word in words() if f"/{word}".startswith(before))
+                yield from (Completion(f"/{word} ", -len(before)) for word in matches)
 
-    return Known()
+    return WordsAndPaths()
 
 
 def _keys() -> KeyBindings:
@@ -236,21 +239,21 @@ def ends_with_terminal() -> Iterator[None]:
     except TimeoutError:  # an OSError too
         raise
     except (OSError, termios.error) as error:
-        time.sleep(HANG_UP_TOLD)
+        time.sleep(HANG_UP_SECONDS)
         raise EOFError from error
 
 
 @contextmanager
-def _unechoed(stdin: TextIO) -> Iterator[None]:
+def _echo_off(stdin: TextIO) -> Iterator[None]:
     """Keep typed input without echoing it, as the editor will show it."""
-    before = termios.tcgetattr(stdin)
-    quiet = [*before[:3], before[3] & ~(termios.ECHO | termios.ICANON), *before[4:]]
-    termios.tcsetattr(stdin, termios.TCSANOW, quiet)
+    modes = termios.tcgetattr(stdin)
+    silent_modes = [*modes[:3], modes[3] & ~(termios.ECHO | termios.ICANON), *modes[4:]]
+    termios.tcsetattr(stdin, termios.TCSANOW, silent_modes)
     try:
         yield
     finally:
         with suppress(termios.error):  # closed meanwhile
-            termios.tcsetattr(stdin, termios.TCSANOW, before)
+            termios.tcsetattr(stdin, termios.TCSANOW, modes)
 
 
 def _end(app: Any, error: BaseException) -> None:
@@ -269,31 +272,31 @@ class _Signalled(BaseException):
 
 
 @contextmanager
-def _signals_kept(end: Callable[[BaseException], None]) -> Iterator[list[int]]:
+def _signals_deferred(end: Callable[[BaseException], None]) -> Iterator[list[int]]:
     """Let signals end the question first, so that their own handlers find a restored terminal.
 
     Yields the signals received, as nothing can end a question before the editor has started.
     """
-    came: list[int] = []
+    received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+        received.append(number)
         end(_Signalled())
 
-    numbers = [number for number in HELD if signal.getsignal(number) not in (signal.SIG_IGN, None)]
-    before = {int(number): signal.signal(number, note) for number in numbers}
+    numbers = [number for number in DEFERRED_SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    handlers = {int(number): signal.signal(number, note) for number in numbers}
     wakeup = signal.set_wakeup_fd(-1)  # the editor installs its own
     try:
-        yield came
+        yield received
     except _Signalled:
         pass
     finally:
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number in came:
+        for number in received:
             signal.raise_signal(number)
-    if came:
+    if received:
         raise EOFError  # the handlers did not raise, but there is no answer
 
 
@@ -313,39 +316,39 @@ def edit_in_editor(text: str, suffix: str) -> str | None:
         path = Path(folder) / f"text{suffix}"
         path.write_text(text, "utf-8", newline="")
         try:  # not click.edit: it leaves the editor running when a signal ends this program
-            done = subprocess.run([*command, str(path)], stderr=sys.stderr)  # noqa: S603 - the user's own editor
-            return path.read_bytes().decode("utf-8") if done.returncode == 0 else None
+            process = subprocess.run([*command, str(path)], stderr=sys.stderr)  # noqa: S603 - the user's own editor
+            return path.read_bytes().decode("utf-8") if process.returncode == 0 else None
         except (OSError, UnicodeDecodeError):
             return None
 
 
 @contextmanager
 def watched(watch: Watch | None) -> Iterator[None]:
-    """Raise the error of `watch`, once there is one, in this block. The block reads and blocks in the main thread."""
+    """Raise the error of `watch` in this block, even if it is blocked in a read. Only the main thread watches."""
     if watch is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    found: list[BaseException] = []
-    over = threading.Event()
+    errors: list[BaseException] = []
+    done = threading.Event()
 
-    def look() -> None:
-        while not over.wait(LOOK):
-            if not found and (error := watch()):
-                found.append(error)
-            if found:  # repeatedly: a signal just before a system call does not interrupt it
+    def poll() -> None:
+        while not done.wait(POLL_SECONDS):
+            if not errors and (error := watch()):
+                errors.append(error)
+            if errors:  # repeatedly: a signal just before a system call does not interrupt it
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
     def interrupt(*_: object) -> None:
-        if found and not over.is_set():
-            over.set()
-            raise found[0]
+        if errors and not done.is_set():
+            done.set()
+            raise errors[0]
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    looking = threading.Thread(target=look, name="watch", daemon=True)
-    looking.start()
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    thread = threading.Thread(target=poll, name="watch", daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        over.set()
-        looking.join()
-        signal.signal(signal.SIGALRM, before)
+        done.set()
+        thread.join()
+        signal.signal(signal.SIGALRM, handler)

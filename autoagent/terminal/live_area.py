@@ -18,10 +18,10 @@ from autoagent.text.figures import counted, duration
 from autoagent.text.sanitize import escape, valid_text
 from autoagent.text.wrapping import cut
 
-BEGINS = 0.4  # seconds until the lines appear, as quick work needs none
-EVERY = 0.15  # seconds between two redraws
+DELAY_SECONDS = 0.4  # until the lines appear, as quick work needs none
+REDRAW_SECONDS = 0.15  # between two redraws
 _FRAMES = "|/-\\"
-_LOWEST = 8  # rows of a terminal; with fewer, one line is shown
+_MIN_ROWS = 8  # of a terminal; with fewer, one line is shown
 
 
 class LiveArea:
@@ -37,21 +37,21 @@ class LiveArea:
         self._column = column
         self._lock = threading.RLock()
         self._lines: Callable[[float], Sequence[str]] | None = None
-        self._since = 0.0
-        self._written = 0.0
-        self._drawn = False
+        self._start = 0.0
+        self._write_time = 0.0
+        self._is_drawn = False
         self._wake = threading.Event()
-        self._closed = False
+        self._is_closed = False
         self._thread: threading.Thread | None = None
 
     def begin(self, lines: Callable[[float], Sequence[str]]) -> None:
-        """Show the result of `lines(seconds since now)` from now on. Another thread calls it."""
+        """Show what `lines(seconds since now)` returns from now on. Another thread calls it."""
         if not self.moves:
             return
         with self._lock:
-            self._lines, self._since = lines, time.monotonic()
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._draw_on, name="live area", daemon=True)
+            self._lines, self._start = lines, time.monotonic()
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(target=self._draw_repeatedly, name="live area", daemon=True)
                 self._thread.start()
             self._wake.set()
 
@@ -66,7 +66,7 @@ class LiveArea:
         """Stop drawing for good."""
         self.end()
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             self._wake.set()
 
     @contextmanager
@@ -75,38 +75,38 @@ class LiveArea:
         with self._lock:
             self._erase()
             yield
-            self._written = time.monotonic()
+            self._write_time = time.monotonic()
 
     def _erase(self) -> None:
-        if self._drawn:
-            self._drawn = False
+        if self._is_drawn:
+            self._is_drawn = False
             self._write("\x1b[J")
 
-    def _draw_on(self) -> None:
-        while self._wake.wait() and not self._closed:
+    def _draw_repeatedly(self) -> None:
+        while self._wake.wait() and not self._is_closed:
             with self._lock:
                 self._draw(time.monotonic())
-            time.sleep(EVERY)
+            time.sleep(REDRAW_SECONDS)
 
     def _draw(self, now: float) -> None:
         column = self._column()
-        if self._lines is None or column is None or now - max(self._written, self._since) < BEGINS:
+        if self._lines is None or column is None or now - max(self._write_time, self._start) < DELAY_SECONDS:
             return
         columns, rows = shutil.get_terminal_size()
         if column >= columns:  # the cursor's position could not be restored
             return
-        seconds = now - self._since
+        seconds = now - self._start
         first, *more = self._lines(seconds)
-        shown = [f"{_FRAMES[int(now / EVERY) % 4]} {first}", *(more if rows >= _LOWEST else ())]
-        lines = [next(cut(escape(line).replace("\n", " "), max(20, columns - 1), hanging=0)) for line in shown]
+        texts = [f"{_FRAMES[int(now / REDRAW_SECONDS) % 4]} {first}", *(more if rows >= _MIN_ROWS else ())]
+        lines = [next(cut(escape(line).replace("\n", " "), max(20, columns - 1), hanging=0)) for line in texts]
         below = ["", *lines] if column else lines
         back = f"\x1b[{len(below) - 1}A" if len(below) > 1 else ""
         right = f"\x1b[{column}C" if column else ""
-        self._drawn = True
+        self._is_drawn = True
         self._write("\x1b[J\x1b[2m" + "\r\n".join(below) + f"\x1b[0m{back}\r{right}")
 
 
-TAIL_LINES = 3  # of written or printed text
+MAX_TAIL_LINES = 3  # of written or printed text
 
 
 class Activity:
@@ -116,48 +116,49 @@ class Activity:
         self._area = area
         self._mask = mask
         self._reply = ReplyStream()
-        self._about = ""  # the long operation, and its start
-        self._began = 0.0
-        self._answered = 0.0  # when the first piece of the reply arrived
+        self._operation = ""  # the long one
+        self._operation_start = 0.0
+        self._reply_start = 0.0  # when the first piece of the reply arrived, or 0
         self._output = ""
         self._bytes = 0
-        self._unnamed = False  # whether the reply in progress was announced by `says`
-        self._written: dict[str, tuple[int, str]] = {}  # by role: the lines so far, and the last of them
+        self._is_background = False  # whether the reply in progress belongs to a task that `says` announced
+        self._role_texts: dict[str, tuple[int, str]] = {}  # by role: the count of lines so far, and the last of them
 
     def thinks(self, model: str, tokens: int) -> None:
         """Show that the model was asked, with a prompt of this many tokens."""
-        self._reply, self._answered, self._about, self._unnamed = ReplyStream(), 0.0, "", False
+        self._reply, self._operation = ReplyStream(), ""
+        self._reply_start, self._is_background = 0.0, False
         self._area.begin(lambda seconds: self._thinking(f"waiting for {model} ({tokens:,} tokens)", seconds))
 
     def hears(self, delta: str) -> None:
         """Receive a piece of the reply."""
-        if not self._area.moves or self._unnamed:
+        if not self._area.moves or self._is_background:
             return
-        if not self._answered:
-            self._answered = time.monotonic()
+        if not self._reply_start:
+            self._reply_start = time.monotonic()
             self._area.begin(lambda seconds: self._thinking("thinking", seconds))
         self._reply.feed(delta)
 
     def attends(self) -> None:
         """Show that the roles of a team act, each by itself."""
-        self._written.clear()
+        self._role_texts.clear()
         self._area.begin(self._acting)
 
     def overhears(self, name: str, delta: str) -> None:
         """Receive text written by a role. Any thread may call this."""
-        lines, text = self._written.get(name, (1, ""))
-        self._written[name] = lines + delta.count("\n"), (text + delta)[-TAIL:]
+        lines, text = self._role_texts.get(name, (1, ""))
+        self._role_texts[name] = lines + delta.count("\n"), (text + delta)[-TAIL:]
 
     def works(self, what: str) -> None:
         """Show a long operation of unknown end. The text after a colon is its progress."""
-        now, about = time.monotonic(), what.partition(": ")[0]
-        if about != self._about:
-            self._about, self._began = about, now
-        self._area.begin(lambda passed: [f"{what} | {duration(now - self._began + passed)}"])
+        now, operation = time.monotonic(), what.partition(": ")[0]
+        if operation != self._operation:
+            self._operation, self._operation_start = operation, now
+        self._area.begin(lambda seconds: [f"{what} | {duration(now - self._operation_start + seconds)}"])
 
     def says(self, what: str) -> None:
         """Show an activity of unknown duration."""
-        self._unnamed = True
+        self._is_background = True
         self._area.begin(lambda seconds: [f"{what} | {duration(seconds)}"])
 
     def runs(self, call: Call) -> None:
@@ -178,30 +179,30 @@ class Activity:
         reply = self._reply
         if not reply.pieces:
             return [f"{what} | {duration(seconds)}"]
-        rate = reply.pieces / max(0.1, time.monotonic() - self._answered)
+        rate = reply.pieces / max(0.1, time.monotonic() - self._reply_start)
         figures = f"{rate:.0f} tokens/s | {duration(seconds)}"
         if not reply.key:
             return [f"writing, {counted(reply.lines, 'line')} | {figures}"]
         if reply.thinks:
             tail = () if reply.key in ("text", "thoughts") and reply.key not in reply.done else self._tail(reply.text)
             return [f"thinking | {figures}", *tail]
-        about = reply.done.get("filename") or reply.done.get("name") or reply.key
-        return [f"writing {about}, {counted(reply.lines, 'line')} | {figures}", *self._tail(reply.text)]
+        name = reply.done.get("filename") or reply.done.get("name") or reply.key
+        return [f"writing {name}, {counted(reply.lines, 'line')} | {figures}", *self._tail(reply.text)]
 
     def _acting(self, seconds: float) -> Sequence[str]:
-        written = dict(self._written)
-        said = [f"{name} writes, {counted(lines, 'line')}" for name, (lines, _) in written.items()]
-        tail = self._tail(list(written.values())[-1][1]) if written else ()
-        return [f"{'; '.join(said) or 'the roles of this round are at work'} | {duration(seconds)}", *tail]
+        texts = dict(self._role_texts)
+        roles = [f"{name} writes, {counted(lines, 'line')}" for name, (lines, _) in texts.items()]
+        tail = self._tail(list(texts.values())[-1][1]) if texts else ()
+        return [f"{'; '.join(roles) or 'the roles of this round are at work'} | {duration(seconds)}", *tail]
 
     def _running(self, name: str, seconds: float) -> Sequence[str]:
-        printed = f" | {self._bytes:,} bytes" if self._bytes else ""
-        return [f"running {name} | {duration(seconds)}{printed} | Ctrl-C ends it", *self._tail(self._output)]
+        size = f" | {self._bytes:,} bytes" if self._bytes else ""
+        return [f"running {name} | {duration(seconds)}{size} | Ctrl-C ends it", *self._tail(self._output)]
 
     def _tail(self, text: str) -> Iterator[str]:
         """Yield the last whole lines. A partial word may be half a secret, so it is left out."""
         lines = text.split("\n")
         words = lines[-1].rpartition(" ")[0]
-        whole = [*(lines[1:-1] if len(text) >= TAIL else lines[:-1]), words]
-        for line in [line for line in whole if line.strip()][-TAIL_LINES:]:
+        complete = [*(lines[1:-1] if len(text) >= TAIL else lines[:-1]), words]
+        for line in [line for line in complete if line.strip()][-MAX_TAIL_LINES:]:
             yield f"  | {self._mask(valid_text(line))}"

@@ -1,8 +1,8 @@
 """Draw a model's Markdown, coloured code and tables with rich, imported when first used.
 
-Markdown is escaped first, and nothing in it is left out, hidden, or turned into a link. Anything that would display
-other characters than it contains (entities, links, pictures, HTML) is shown as written. Each line is indented, so that
-none passes for the program's own.
+Markdown is escaped first, and nothing in it is left out, hidden, or turned into a link. Anything that
+Markdown would show as something else (entities, links, images, HTML) is shown as written. Every line is indented, so
+that none can pass for the program's own.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ def render_markdown(text: str, columns: int, theme: str) -> Iterator[str]:
     document = Markdown("", code_theme=theme or "ansi_dark", hyperlinks=False)
     document.parsed = MarkdownIt().enable("table").disable(_AS_WRITTEN).parse(escape(fold_blanks(text)))
     blank = True
-    for line in lines_of(document, max(20, columns - len(INDENT)), theme):
+    for line in render_lines(document, max(20, columns - len(INDENT)), theme):
         if line or not blank:
             yield f"{INDENT}{line}".rstrip()
         blank = not line
 
 
-def lines_of(renderable: RenderableType, columns: int, theme: str) -> list[str]:
+def render_lines(renderable: RenderableType, columns: int, theme: str) -> list[str]:
     """Return the lines that rich draws, without trailing blanks."""
     from rich.console import Console
     from rich.theme import Theme
 
-    lines = StringIO()
+    buffer = StringIO()
     Console(
-        file=lines, width=columns, force_terminal=bool(theme), highlight=False,
+        file=buffer, width=columns, force_terminal=bool(theme), highlight=False,
         color_system="standard" if theme else None, no_color=not theme,
         theme=Theme({"markdown.code": "bold", "markdown.code_block": ""}),
     ).print(renderable)  # fmt: skip
-    return [line.rstrip() for line in lines.getvalue().rstrip("\n").split("\n")]
+    return [line.rstrip() for line in buffer.getvalue().rstrip("\n").split("\n")]
 
 
-LONGEST = 2_000  # characters per line; a lexer may be slow beyond that
+_MAX_COLOURED_CHARACTERS = 2_000  # of a line, as a lexer may be slow beyond that
 
 
 def preload() -> None:
-    """Import the code highlighter, which takes a quarter of a second."""
+    """Import the code highlighter ahead of its first use, as that takes a quarter of a second."""
     import rich.console
     import rich.syntax  # noqa: F401
 
 
 def highlighter(path: str, theme: str) -> Callable[[str], str]:
-    """Return a function that colours a line of the file `path`, or None for unknown kinds of file."""
+    """Return a function that colours a line of the file `path`. It changes no line of an unknown kind of file."""
     from rich.console import Console
     from rich.syntax import Syntax
 
@@ -75,16 +75,16 @@ def highlighter(path: str, theme: str) -> Callable[[str], str]:
     if lexer in ("default", "text"):
         return lambda line: line
     syntax = Syntax("", lexer, theme=theme)
-    screen = Console(force_terminal=True, color_system="standard", no_color=False, width=10_000)
+    console = Console(force_terminal=True, color_system="standard", no_color=False, width=10_000)
 
-    def colored(line: str) -> str:
-        if len(line) > LONGEST or not line.strip():
+    def colour(line: str) -> str:
+        if len(line) > _MAX_COLOURED_CHARACTERS or not line.strip():
             return line
         code = syntax.highlight(line)
-        code.rstrip()
+        code.rstrip()  # in place: the newline that highlight() adds
         blanks = line[len(line.rstrip()) :]
-        with screen.capture() as capture:
-            screen.print(code, end="", soft_wrap=True)
+        with console.capture() as capture:
+            console.print(code, end="", soft_wrap=True)
         return capture.get() + blanks
 
-    return colored
+    return colour

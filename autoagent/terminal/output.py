@@ -19,11 +19,11 @@ from autoagent.text.wrapping import wrap
 
 Item = TypeVar("Item")
 
-MAX_TEXT = 300  # characters of a text on a line
+MAX_TEXT_CHARACTERS = 300  # on a line
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """Print lines, escaping anything that a terminal would execute, reorder or hide. `err`: to standard error."""
+    """Print lines, escaping anything that a terminal would execute, reorder or hide. With `err`, to standard error."""
     click.echo(escape(text), err=err)
 
 
@@ -67,7 +67,7 @@ def echo_list(
 
 def on_one_line(text: str) -> str:
     """Return a text without line breaks, escaped, and cut in the middle if it is long."""
-    return shorten(escape(" ".join(text.split())), MAX_TEXT)
+    return shorten(escape(" ".join(text.split())), MAX_TEXT_CHARACTERS)
 
 
 def page_out(text: str) -> None:
@@ -98,19 +98,19 @@ class ProgressBar:
     """Show a download's progress on stderr: one redrawn line, or without a terminal a line for every tenth."""
 
     def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-        self._shown = -1  # the percentage; the cursor of a live terminal is behind its bar
+        self._is_live = sys.stderr.isatty()
+        self._percent = -1  # the percentage; the cursor of a live terminal is behind its bar
 
     def show(self, done: int, total: int) -> None:
         percent = 100 * done // total
-        if percent == self._shown:
+        if percent == self._percent:
             return
         amount = f"{percent:3} %  {done / 1e6:.0f} of {total / 1e6:.0f} MB"
-        if self._live:
+        if self._is_live:
             click.echo(f"\r[{'#' * (percent // 5):<20}] {amount}", err=True, nl=False)  # over the previous bar
-        elif percent // 10 > self._shown // 10:
+        elif percent // 10 > self._percent // 10:
             echo(amount, err=True)
-        self._shown = percent
+        self._percent = percent
 
     def note(self, line: str) -> None:
         """Print a note on its own line."""
@@ -118,14 +118,14 @@ class ProgressBar:
         echo(line, err=True)
 
     def close(self) -> None:
-        if self._live and self._shown >= 0:
+        if self._is_live and self._percent >= 0:
             echo(err=True)
-        self._shown = -1
+        self._percent = -1
 
 
 GAP = "  "  # between two columns
-LEAST = 14  # columns for the last column; with fewer it goes on its own line below
-_CUT = "..."
+MIN_LAST_COLUMN = 14  # characters; with less room, the last column goes on its own line below
+_DOTS = "..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,27 +157,28 @@ class Columns(Generic[Item]):
             for column in (*self.columns, self.last)
         }
         widths = {title: max(map(width, texts)) for title, texts in cells.items() if any(texts[1:])}
-        shown = [column for column in self.columns if column.title in widths]
+        columns = [column for column in self.columns if column.title in widths]
 
-        def taken() -> int:
-            return sum(widths[column.title] + len(GAP) for column in shown)
+        def used() -> int:
+            return sum(widths[column.title] + len(GAP) for column in columns)
 
-        while room - taken() < LEAST and (spare := max(shown, key=lambda column: column.spare)).spare:
-            shown.remove(spare)
-        left, below = room - taken(), room - taken() < LEAST
+        while room - used() < MIN_LAST_COLUMN and (spare := max(columns, key=lambda column: column.spare)).spare:
+            columns.remove(spare)
+        left = room - used()
+        is_below = left < MIN_LAST_COLUMN
         for number, rest in enumerate(cells[self.last.title]):
-            padded = []
-            for column in shown:
+            texts = []
+            for column in columns:
                 text = cells[column.title][number]
                 blanks = " " * (widths[column.title] - width(text))
-                padded.append(blanks + text if column.right else text + blanks)
-            line = GAP.join(padded)
-            if below:
+                texts.append(blanks + text if column.right else text + blanks)
+            line = GAP.join(texts)
+            if is_below:
                 yield cut_to(line.rstrip(), room)
                 if number and rest:
                     yield GAP + cut_to(rest, room - len(GAP))
             else:
-                yield f"{line}{GAP if shown else ''}{cut_to(rest, left)}".rstrip()
+                yield f"{line}{GAP if columns else ''}{cut_to(rest, left)}".rstrip()
 
 
 def cut_to(text: str, columns: int) -> str:
@@ -185,6 +186,6 @@ def cut_to(text: str, columns: int) -> str:
     if width(text) <= columns:
         return text
     text = text[:columns]
-    while text and width(text) > columns - len(_CUT):
+    while text and width(text) > columns - len(_DOTS):
         text = text[:-1]
-    return f"{text.rstrip()}{_CUT}"[: max(columns, 0)]
+    return f"{text.rstrip()}{_DOTS}"[: max(columns, 0)]

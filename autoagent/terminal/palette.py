@@ -19,14 +19,14 @@ Ink = Literal[
 _NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _CODES: Mapping[str, str] = {
     "default": "", "bold": Style.BRIGHT, "dim": Style.DIM,
-    **{name: f"\x1b[{30 + at}m" for at, name in enumerate(_NAMES)},
-    **{f"bright-{name}": f"\x1b[{90 + at}m" for at, name in enumerate(_NAMES)},
+    **{name: f"\x1b[{30 + number}m" for number, name in enumerate(_NAMES)},
+    **{f"bright-{name}": f"\x1b[{90 + number}m" for number, name in enumerate(_NAMES)},
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Hold the codes by ink, and rich's theme for code."""
+    """The colour codes by ink, and the name of rich's theme for code."""
 
     codes: Mapping[Ink, str]
     code_theme: str
@@ -50,22 +50,22 @@ def palette_of(theme: Sequence[str], env: Mapping[str, str], isatty: bool) -> Pa
     `theme` is `auto`, `dark`, `light` or `none`, plus colours of single inks, such as `thought=bright-cyan`. `auto` is
     light if COLORFGBG says so. Raises SettingsError for anything else.
     """
-    light = env.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
-    palette: Palette | None = LIGHT if light else DARK
+    is_light = env.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
+    palette: Palette | None = LIGHT if is_light else DARK
     codes: dict[Ink, str] = {}
     for word in theme:
-        name, named, colors = (part.strip() for part in word.partition("="))
+        name, separator, colors = (part.strip() for part in word.partition("="))
         ink = next((ink for ink in get_args(Ink) if ink == name), None)
-        if not named and name in ("auto", "dark", "light", "none"):
+        if not separator and name in ("auto", "dark", "light", "none"):
             palette = {"dark": DARK, "light": LIGHT, "none": None}.get(name, palette)
         elif ink is None or not colors:
             inks = ", ".join(get_args(Ink))
             raise SettingsError(f"AUTOAGENT_THEME: {word!r} is not auto, dark, light, none or NAME=COLOUR ({inks}).")
         else:
             codes[ink] = "".join(map(_code, colors.split()))
-    moves = isatty and env.get("TERM", "") not in ("", "dumb")
-    forced = env.get("CLICOLOR_FORCE", "0") not in ("", "0")
-    if palette is None or env.get("NO_COLOR") or not (forced or (moves and env.get("CLICOLOR") != "0")):
+    has_colors = isatty and env.get("TERM", "") not in ("", "dumb")
+    is_forced = env.get("CLICOLOR_FORCE", "0") not in ("", "0")
+    if palette is None or env.get("NO_COLOR") or not (is_forced or (has_colors and env.get("CLICOLOR") != "0")):
         return None
     return Palette({**palette.codes, **codes}, palette.code_theme)
 

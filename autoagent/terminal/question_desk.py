@@ -21,10 +21,10 @@ from autoagent.core.errors import StateError, StopRun
 from autoagent.core.frozen import dataclass
 from autoagent.core.task import Outcome, Status
 from autoagent.safety.open_questions import HeldQuestion, OpenQuestion, OpenQuestions
-from autoagent.terminal.line_editor import LOOK, Watch
+from autoagent.terminal.line_editor import POLL_SECONDS, Watch
 from autoagent.text.sanitize import shorten
 
-_SHOWN = 20_000  # characters of a question's subject shown on other terminals
+_MAX_SUBJECT_CHARACTERS = 20_000  # of a question, on other terminals
 
 
 class AnsweredElsewhere(Exception):
@@ -33,15 +33,16 @@ class AnsweredElsewhere(Exception):
 
 @dataclass(frozen=True, slots=True)
 class QuestionTerms:
-    """Hold the user's settings for questions.
+    """The user's settings for questions.
 
-    `folder` is where other terminals find questions, or None to keep them here. After `seconds` without an answer (0:
-    no limit) the run `ends` or continues. `workspace` and `state_dir` accompany each question.
+    `folder` is where other terminals find questions, or None to keep them here. After `timeout` seconds without an
+    answer (0 for no limit) the run ends if `ends_run`, or else continues. `workspace` and `state_dir` accompany each
+    question.
     """
 
     folder: Path | None = None
-    seconds: float = 0.0
-    ends: bool = True
+    timeout: float = 0.0
+    ends_run: bool = True
     workspace: str = ""
     state_dir: str = ""
 
@@ -50,27 +51,27 @@ THIS_TERMINAL = QuestionTerms()
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
-    """Hold a waiting question: `held` for other terminals, with a time limit of the user or of the asker."""
+class _Wait:
+    """The wait for an answer, with a timeout of the user or of the asker. Other terminals see the `shared` question."""
 
-    held: HeldQuestion | None
-    seconds: float | None
-    until: float  # by the monotonic clock
+    shared: HeldQuestion | None
+    timeout: float | None
+    deadline: float  # by the monotonic clock
     by_user: bool
 
     @property
     def watch(self) -> Watch | None:
         """Return the function for the terminal's reader to poll, or None if nothing can end the wait."""
-        return None if self.held is None and self.seconds is None else self._look
+        return None if self.shared is None and self.timeout is None else self._poll
 
-    def _look(self) -> BaseException | None:
-        if self.held is not None and self.held.is_answered:
+    def _poll(self) -> BaseException | None:
+        if self.shared is not None and self.shared.is_answered:
             return AnsweredElsewhere()
-        return TimeoutError() if time.monotonic() >= self.until else None
+        return TimeoutError() if time.monotonic() >= self.deadline else None
 
     def close(self) -> str | None:
         """Stop waiting. Return an answer already given elsewhere, or None."""
-        return None if self.held is None else self.held.close()
+        return None if self.shared is None else self.shared.close()
 
 
 class QuestionDesk:
@@ -88,94 +89,97 @@ class QuestionDesk:
         self._say = say
         self._attention = attention
         self._mask = mask
-        self._problem = ""  # why questions cannot be shared with other terminals
-        self._last: tuple[Proposal | None, str] = None, ""  # the last proposal asked about, and its question's id
-        self._unanswered: list[tuple[Question, _Waiting]] = []  # still open, oldest first
-        self._late: list[tuple[Question, str]] = []
+        self._problem = ""  # why a question could not be shared with other terminals
+        self._last_proposal: Proposal | None = None
+        self._last_id = ""  # of the question about it
+        self._unanswered: list[tuple[Question, _Wait]] = []  # still open, oldest first
+        self._late_answers: list[tuple[Question, str]] = []
 
     def ask(
         self,
         run: str,
-        words: str,
+        prompt: str,
         question: Question,
         timeout: float | None,
         read: Callable[[Watch | None], str],
         *,
-        attended: bool,
+        is_attended: bool,
     ) -> str:
         """Return the answer to a question of this run ('' before there is a run).
 
         `read` reads the answer at the terminal. `timeout` is how many seconds the asker waits, None for no limit.
-        `attended`: somebody is at the terminal.
+        `is_attended` is whether somebody is at the terminal.
 
         Raises TimeoutError if the run is to continue without an answer, StopRun if it is to end, EOFError if nobody can
         answer, and any error of `read`.
         """
         self.elsewhere = False
-        waiting = self._open(run, words, question, timeout)
-        notice = {"kind": "question", "run": run, "question": words}
-        if waiting.held is not None:
-            notice["answer"] = _answer_command(waiting.held)
-        kept = False
+        wait = self._open(run, prompt, question, timeout)
+        notice = {"kind": "question", "run": run, "question": prompt}
+        if wait.shared is not None:
+            notice["answer"] = _answer_command(wait.shared)
+        stays_open = False
         try:
             with self._attention.asking(notice):
-                typed = self._read(read, waiting, attended=attended)
-                if (came := waiting.close()) is None:
+                typed = self._read(read, wait, is_attended=is_attended)
+                if (remote_answer := wait.close()) is None:
                     return typed or ""
                 if typed:
                     self._say("The answer typed here came too late and does not count.")
-                return self._accept(came)
+                return self._accept(remote_answer)
         except TimeoutError:
-            ends = waiting.by_user and self._terms.ends
-            kept = question.stays_open and not ends
-            if not kept and (came := waiting.close()) is not None:
-                return self._accept(came)
-            raise self._timeout_error(waiting, ends=ends) from None
+            ends_run = wait.by_user and self._terms.ends_run
+            stays_open = question.stays_open and not ends_run
+            if not stays_open and (remote_answer := wait.close()) is not None:
+                return self._accept(remote_answer)
+            raise self._timeout_error(wait, ends_run=ends_run) from None
         except EOFError:
-            kept = question.stays_open
+            stays_open = question.stays_open
             raise
         finally:
-            if kept:
-                self._unanswered.append((question, waiting))
+            if stays_open:
+                self._unanswered.append((question, wait))
             else:
-                waiting.close()
+                wait.close()
 
-    def hear(self, typed: Callable[[], str | None]) -> None:
-        """Accept late answers, from elsewhere or `typed` here. `typed` returns the next line, or None."""
-        for question, waiting in list(self._unanswered):
-            if waiting.held is not None and waiting.held.is_answered:
-                self._unanswered.remove((question, waiting))
-                self._late.append((question, waiting.close() or ""))
-        while self._unanswered and (line := typed()) is not None:
+    def collect_late(self, read_line: Callable[[], str | None]) -> None:
+        """Accept late answers, from elsewhere or typed here. `read_line` returns the next line, or None."""
+        for question, wait in list(self._unanswered):
+            if wait.shared is not None and wait.shared.is_answered:
+                self._unanswered.remove((question, wait))
+                self._late_answers.append((question, wait.close() or ""))
+        while self._unanswered and (line := read_line()) is not None:
             if line.strip():
-                question, waiting = self._unanswered.pop(0)
-                self._late.append((question, waiting.close() or line.strip()))
+                question, wait = self._unanswered.pop(0)
+                self._late_answers.append((question, wait.close() or line.strip()))
 
     def take_late(self) -> list[tuple[Question, str]]:
         """Return the late answers received since the last call, each with its question."""
-        late, self._late = self._late, []
-        return late
+        answers, self._late_answers = self._late_answers, []
+        return answers
 
     def close(self) -> None:
         """Close all open questions. An answer that has come meanwhile is a late one."""
-        closed = [(question, waiting.close()) for question, waiting in self._unanswered]
-        self._late += [(question, answer) for question, answer in closed if answer]
+        closed = [(question, wait.close()) for question, wait in self._unanswered]
+        self._late_answers += [(question, answer) for question, answer in closed if answer]
         self._unanswered.clear()
 
-    def _open(self, run: str, words: str, question: Question, timeout: float | None) -> _Waiting:
-        seconds = self._terms.seconds if run else 0.0
-        by_user = bool(seconds) and (timeout is None or seconds < timeout)
-        wait = seconds if by_user else timeout
-        held = None
+    def _open(self, run: str, prompt: str, question: Question, timeout: float | None) -> _Wait:
+        user_timeout = self._terms.timeout if run else 0.0
+        by_user = bool(user_timeout) and (timeout is None or user_timeout < timeout)
+        timeout = user_timeout if by_user else timeout
+        shared = None
         if run and self._terms.folder is not None:
-            now, proposal = time.time(), question.proposal
-            if proposal is None or proposal != self._last[0]:  # an id belongs to the proposal that was shown
-                self._last = proposal, f"{run}.{os.urandom(2).hex()}"
-            opened = OpenQuestion(
-                id=self._last[1],
+            now = time.time()
+            proposal = question.proposal
+            if proposal is None or proposal != self._last_proposal:  # an id belongs to the proposal that was shown
+                self._last_proposal = proposal
+                self._last_id = f"{run}.{os.urandom(2).hex()}"
+            open_question = OpenQuestion(
+                id=self._last_id,
                 run=run,
-                question=words,
-                text="" if question.text in words else self._mask(shorten(question.text, _SHOWN)),
+                question=prompt,
+                text="" if question.text in prompt else self._mask(shorten(question.text, _MAX_SUBJECT_CHARACTERS)),
                 kind=question.kind,
                 yes=question.yes,
                 no=question.no,
@@ -185,14 +189,14 @@ class QuestionDesk:
                 state_dir=self._terms.state_dir,
                 pid=os.getpid(),
                 asked=now,
-                until=None if wait is None else now + wait,
+                until=None if timeout is None else now + timeout,
                 stays_open=question.stays_open,
             )
             try:
-                held = OpenQuestions(self._terms.folder).add(opened)
+                shared = OpenQuestions(self._terms.folder).add(open_question)
             except StateError as error:  # asked at this terminal alone
                 self._problem = str(error)
-        return _Waiting(held, wait, math.inf if wait is None else time.monotonic() + wait, by_user)
+        return _Wait(shared, timeout, math.inf if timeout is None else time.monotonic() + timeout, by_user)
 
     def _command(self, proposal: Proposal) -> dict[str, Any]:
         return {
@@ -200,56 +204,57 @@ class QuestionDesk:
             "arguments": self._mask(dict(proposal.call.args)),
             "risk": proposal.risk,
             "warning": self._mask(proposal.warning),
-            "preview": self._mask(shorten(proposal.preview, _SHOWN)),
+            "preview": self._mask(shorten(proposal.preview, _MAX_SUBJECT_CHARACTERS)),
         }
 
-    def _read(self, read: Callable[[Watch | None], str], waiting: _Waiting, *, attended: bool) -> str | None:
+    def _read(self, read: Callable[[Watch | None], str], wait: _Wait, *, is_attended: bool) -> str | None:
         """Return the typed answer, or None for an answer from elsewhere. Raises as `ask` does."""
         try:
-            return read(waiting.watch)
+            return read(wait.watch)
         except AnsweredElsewhere:
             return None
         except EOFError:
-            if waiting.held is not None and waiting.held.is_answered:
+            if wait.shared is not None and wait.shared.is_answered:
                 return None
-            if attended or not self._terms.seconds:
+            if is_attended or not self._terms.timeout:
                 raise
-            if waiting.held is None:
-                self._say(self._problem)
+            if wait.shared is None:
+                if self._problem:
+                    self._say(self._problem)
                 raise
         self._say(
-            f"Nobody can answer here. For {waiting.seconds:g} s it can be answered elsewhere: "
-            f"{_answer_command(waiting.held)}"
+            f"Nobody can answer here. For {wait.timeout:g} s it can be answered elsewhere: "
+            f"{_answer_command(wait.shared)}"
         )
-        assert waiting.watch is not None
-        while (came := waiting.watch()) is None:
-            time.sleep(LOOK)
-        if isinstance(came, TimeoutError):
-            raise came
+        assert wait.watch is not None
+        while (error := wait.watch()) is None:
+            time.sleep(POLL_SECONDS)
+        if isinstance(error, TimeoutError):
+            raise error
         return None
 
-    def _accept(self, came: str) -> str:
+    def _accept(self, remote_answer: str) -> str:
         self.elsewhere = True
-        self._say(f"Answered from another terminal: {came}")
-        return came
+        self._say(f"Answered from another terminal: {remote_answer}")
+        return remote_answer
 
-    def _timeout_error(self, waiting: _Waiting, *, ends: bool) -> TimeoutError | StopRun:
+    def _timeout_error(self, wait: _Wait, *, ends_run: bool) -> TimeoutError | StopRun:
         """Return the exception for an unanswered question. Tell the user if the run goes on."""
-        if not waiting.by_user:
-            return TimeoutError(f"The user did not answer within {waiting.seconds:g} s.")
-        reason = f"Nobody answered within {waiting.seconds:g} s (--answer-timeout)"
-        if ends:
+        if not wait.by_user:
+            return TimeoutError(f"The user did not answer within {wait.timeout:g} s.")
+        reason = f"Nobody answered within {wait.timeout:g} s (--answer-timeout)"
+        if ends_run:
             return StopRun(Outcome(Status.UNANSWERED, f"{reason}; the run is saved and ends."))
         self._say(f"{reason}; the run goes on.")
         return TimeoutError(f"{reason}.")
 
 
-def _answer_command(held: HeldQuestion) -> str:
-    return f"autoagent answer {held.id} TEXT"
+def _answer_command(question: HeldQuestion) -> str:
+    return f"autoagent answer {question.id} TEXT"
 
 
-ALERT_SECONDS = 10.0  # seconds a question waits before the user is alerted
-_COMMAND_SECONDS = 5.0  # seconds that the alert command may take
+ALERT_SECONDS = 10.0  # until the user is alerted to a waiting question
+_COMMAND_SECONDS = 5.0  # that the alert command may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +280,7 @@ class Attention:
         self.ring()
         if not self.command:
             return
-        import subprocess
+        import subprocess  # only here, as few users set a command
 
         try:
             subprocess.run(  # noqa: S603 - the command is the user's, and no folder sets it unasked

@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from autoagent.agent.stats import RunStats
 
 MORE_THOUGHTS = "(t = all)"
-NAMED_COMMANDS = 12  # offered commands shown by name; otherwise their number is shown
+MAX_NAMED_COMMANDS = 12  # if more are offered, their number is shown
 CONTINUOUS_WARNING = (
     "Continuous mode: commands run without a question, until the goals are met or a limit is reached. The agent "
     "may do things that you would not have allowed. Ctrl-C stops it."
 )
 
-ARGUMENT_CHARACTERS, ARGUMENT_LINES = 900, 20  # of one argument, until d shows all
-DIFF_CHARACTERS, DIFF_LINES = 400, 60  # characters per line of a diff, and its lines
-RESULT_CHARACTERS, RESULT_LINES = 800, 8  # /full shows all; a program's result has its exit status at the end
-FEWEST_LINES = 6  # of a text on the smallest screen
-TOLD_CHARACTERS = 150  # of a notice to the agent, as the user need not read all of it
+MAX_ARGUMENT_CHARACTERS, MAX_ARGUMENT_LINES = 900, 20  # of one argument, until d shows all
+MAX_DIFF_CHARACTERS, MAX_DIFF_LINES = 400, 60  # characters per line of a diff, and its lines
+MAX_RESULT_CHARACTERS, MAX_RESULT_LINES = 800, 8  # /full shows all; a program's result has its exit status at the end
+MIN_LINES = 6  # of a text on the smallest screen
+MAX_NOTICE_CHARACTERS = 150  # of a notice to the agent, as the user need not read all of it
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 DIGEST = re.compile(r" \([^()]*SHA-256 ([0-9a-f]{64})\):$", re.MULTILINE)
@@ -50,10 +50,10 @@ DIGEST = re.compile(r" \([^()]*SHA-256 ([0-9a-f]{64})\):$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """Describe the terminal to render for: its columns, and its colours or None.
+    """The terminal to render for: its columns, and its colours or None.
 
-    `whole`: nothing is cut. `draws`: the agent's Markdown is drawn. `rows` is 0 if nobody scrolls. `brief`: a person
-    watches commands run without being asked.
+    With `whole`, nothing is cut. With `draws`, the agent's Markdown is drawn. `rows` is 0 if nobody scrolls. With
+    `brief`, a person watches commands run without being asked.
     """
 
     columns: int
@@ -67,7 +67,7 @@ class Canvas:
         """Return how many lines of a text to show: at most half the screen, so that its heading stays visible."""
         if self.brief:
             return lines // 3
-        return min(lines, max(FEWEST_LINES, self.rows // 2)) if self.rows else lines
+        return min(lines, max(MIN_LINES, self.rows // 2)) if self.rows else lines
 
     @property
     def code_theme(self) -> str:
@@ -79,12 +79,12 @@ class Canvas:
         code = self.color.codes[ink] if self.color and text else ""
         return f"{code}{text}{Style.RESET_ALL}" if code else text
 
-    def said(self, label: str, text: str, ink: Ink = "system") -> str:
+    def prose(self, label: str, text: str, ink: Ink = "system") -> str:
         """Render a coloured label, and prose wrapped after it."""
         label = label.replace("\n", " ")  # a name in it could pose as a line of the program
         return self.ink(ink, label) + wrap(f" {text}", self.columns, at=width(label))
 
-    def told(self, label: str, text: str, ink: Ink = "system") -> Iterator[str]:
+    def markdown(self, label: str, text: str, ink: Ink = "system") -> Iterator[str]:
         """Render a coloured label and the agent's text to the user, on the next lines if it is Markdown."""
         if self.draws and markup.has_markup(text):
             first, *rest = markup.render_markdown(text, self.columns, self.code_theme)
@@ -94,7 +94,7 @@ class Canvas:
             yield self.ink(ink, label)
             yield from (first, *rest)
         else:
-            yield self.said(label, text, ink)
+            yield self.prose(label, text, ink)
 
     def alert(self, text: str) -> str:
         """Render a prominent line."""
@@ -110,11 +110,11 @@ def name_of(tally: RunStats) -> str:
 def run_start(event: events.RunStarted, page: Canvas, *, brief: bool = False, agreed: bool = False) -> Iterator[str]:
     """Render the agent, its goals and its means. `brief`: only the goals. `agreed`: only the means and the checks."""
     if isinstance(event, events.Resumed):
-        yield page.said("RESUMED:", f"run {event.run}, after step {event.step}")
+        yield page.prose("RESUMED:", f"run {event.run}, after step {event.step}")
     task = event.task
     if not (brief or agreed):
-        yield page.said("NAME:", task.name, "label")
-        yield page.said("ROLE:", task.role, "label")
+        yield page.prose("NAME:", task.name, "label")
+        yield page.prose("ROLE:", task.role, "label")
     if not agreed or any(goal.check for goal in task.goals):
         yield page.ink("label", "GOALS:")
     for number, goal in enumerate(task.goals, 1):
@@ -125,12 +125,12 @@ def run_start(event: events.RunStarted, page: Canvas, *, brief: bool = False, ag
             yield "     " + wrap(f"check: {goal.check}", page.columns, at=5, indent=7)
     if brief:
         return
-    yield page.said("MODEL:", at_host(f"{event.model}, window {event.window:,} tokens", event.host), "label")
-    yield page.said("WORKSPACE:", event.workspace, "label")
+    yield page.prose("MODEL:", at_host(f"{event.model}, window {event.window:,} tokens", event.host), "label")
+    yield page.prose("WORKSPACE:", event.workspace, "label")
     names = ", ".join(event.commands)
-    if len(event.commands) > NAMED_COMMANDS:
+    if len(event.commands) > MAX_NAMED_COMMANDS:
         names = f"{len(event.commands)}, which `autoagent commands` lists"
-    yield page.said("COMMANDS:", names, "label")
+    yield page.prose("COMMANDS:", names, "label")
 
 
 def at_host(model: str, host: str) -> str:
@@ -141,20 +141,20 @@ def at_host(model: str, host: str) -> str:
 def other_thoughts(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
     """Render the thoughts after the first, if any: reasoning, plan and criticism."""
     if thoughts.reasoning.strip():
-        yield page.said("REASONING:", thoughts.reasoning.strip(), "thought")
+        yield page.prose("REASONING:", thoughts.reasoning.strip(), "thought")
     if thoughts.plan.strip():
         yield page.ink("thought", "PLAN:")
         for line in thoughts.plan.strip().splitlines():
             if text := line.strip().removeprefix("- ").strip():
-                yield page.said("-", text, "thought")
+                yield page.prose("-", text, "thought")
     if thoughts.criticism.strip():
-        yield page.said("CRITICISM:", thoughts.criticism.strip(), "thought")
+        yield page.prose("CRITICISM:", thoughts.criticism.strip(), "thought")
 
 
 def all_thoughts(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
     """Render the thoughts of a step, all unfolded."""
     if thoughts.text.strip():
-        yield page.said("THOUGHTS:", thoughts.text.strip(), "thought")
+        yield page.prose("THOUGHTS:", thoughts.text.strip(), "thought")
     yield from other_thoughts(thoughts, page)
 
 
@@ -162,11 +162,11 @@ def folded_thoughts(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
     """Render the thoughts of a step on one line, cut to fit."""
     plan = "; ".join(line.strip().removeprefix("- ") for line in thoughts.plan.strip().splitlines())
     parts = {"why": thoughts.reasoning, "plan": plan, "but": thoughts.criticism}
-    said = "; ".join(f"{label}: {' '.join(text.split()).rstrip('.')}" for label, text in parts.items() if text.strip())
-    if said:
+    text = "; ".join(f"{label}: {' '.join(part.split()).rstrip('.')}" for label, part in parts.items() if part.strip())
+    if text:
         room = page.columns - len(MORE_THOUGHTS) - 7
-        first = next(cut(said, room, hanging=0, at_spaces=True))
-        yield page.ink("quiet", f"  {first}{'' if first == escape(said) else ' ...'} {MORE_THOUGHTS}")
+        first = next(cut(text, room, hanging=0, at_spaces=True))
+        yield page.ink("quiet", f"  {first}{'' if first == escape(text) else ' ...'} {MORE_THOUGHTS}")
 
 
 def short_thoughts(thoughts: Thoughts, tally: RunStats, page: Canvas) -> Iterator[str]:
@@ -218,12 +218,14 @@ def proposal(
     call, preview = replace(proposed.call, args=mask(proposed.call.args)), mask(proposed.preview)
     whose = f" OF {escape(proposed.agent)}" if proposed.agent else ""
     risk = f" ({proposed.risk})" if proposed.risk else ""  # an older log has none
-    label, said = f"NEXT ACTION{whose}{risk}:", f"COMMAND = {call.name}"
+    label = f"NEXT ACTION{whose}{risk}:"
+    text = f"COMMAND = {call.name}"
     lines = list(_arguments(call.args, preview if proposed.is_diff and not page.whole else "", page))
-    plain = all("\n" not in line and line.count(" = ") == 1 and "  " not in line.strip() for line in lines)
-    if plain and width(f"{label} {said}{''.join(lines)}") <= page.columns:
-        said, lines = said + "".join(lines), []
-    yield page.said(label, said, proposed.risk or "action")
+    is_short = all("\n" not in line and line.count(" = ") == 1 and "  " not in line.strip() for line in lines)
+    if is_short and width(f"{label} {text}{''.join(lines)}") <= page.columns:
+        text += "".join(lines)
+        lines = []
+    yield page.prose(label, text, proposed.risk or "action")
     yield from lines
     for note in script_notes("\n".join([*map(str, call.args.values()), preview])):
         yield page.alert(f"Letters that look alike: {note}")
@@ -231,32 +233,32 @@ def proposal(
         yield from _diff(preview, page, call.args.values())
     elif preview:
         yield from _note(preview, page, "alarm" if proposed.risk == "irreversible" else "quiet", step)
-    masked = isinstance(proposed, events.Proposed) and proposed.masked
-    if masked or call.args != proposed.call.args:
+    is_masked = isinstance(proposed, events.Proposed) and proposed.masked
+    if is_masked or call.args != proposed.call.args:
         yield page.alert(f"An argument holds what looks like a secret. {MASK} stands for it here; it is used as it is.")
-    if holds_mask(proposed.call.args) and not masked:
+    if holds_mask(proposed.call.args) and not is_masked:
         yield page.alert(f"The agent wrote {MASK} itself, without knowing what it stands for; it is used as it is.")
     if proposed.warning:
-        yield page.said("WARNING:", mask(proposed.warning), "alarm")
+        yield page.prose("WARNING:", mask(proposed.warning), "alarm")
 
 
 def _arguments(args: Mapping[str, Any], diff: str, page: Canvas) -> Iterator[str]:
     """Render the arguments, except texts fully visible in the diff."""
     changed = "\n".join(diff.split("\n")[2:])  # below the file's names
-    most = page.at_most(ARGUMENT_LINES)
+    max_lines = page.at_most(MAX_ARGUMENT_LINES)
     for name, value in args.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if changed and text.strip() and all(line in changed for line in text.split("\n")):
             continue
-        short = fold_blanks(text) if page.whole else shorten(text, ARGUMENT_CHARACTERS)
+        short = fold_blanks(text) if page.whole else shorten(text, MAX_ARGUMENT_CHARACTERS)
         if "\n" in short:
             yield f"  {escape(name)} ="
-            yield from block(short, page, None if page.whole else most)
+            yield from block(short, page, None if page.whole else max_lines)
         else:
-            exact = text == text.strip() and text  # blanks at the ends are visible only between quotes
-            shown = short if exact else json.dumps(short, ensure_ascii=False)
-            yield wrap(f"  {name} = {shown}", page.columns, indent=6)
-        if (short != text or short.count("\n") >= most) and not (page.whole or page.brief):
+            is_exact = text == text.strip() and text  # blanks at the ends are visible only between quotes
+            value_text = short if is_exact else json.dumps(short, ensure_ascii=False)
+            yield wrap(f"  {name} = {value_text}", page.columns, indent=6)
+        if (short != text or short.count("\n") >= max_lines) and not (page.whole or page.brief):
             yield page.ink("quiet", "    (d shows all)")
 
 
@@ -264,38 +266,40 @@ def _note(preview: str, page: Canvas, ink: Ink, step: int) -> Iterator[str]:
     """Render the effect of a call, in red if it cannot be undone."""
     head, _, rest = preview.rstrip("\n").partition("\n")
     if not page.whole and (digest := DIGEST.search(head)):
-        told = f" (as shown in step {step})." if step else digest[0].replace(f", SHA-256 {digest[1]}", "")
-        head, rest = head[: digest.start()] + told, "" if step else rest
-    head = head if page.whole else shorten(head, ARGUMENT_CHARACTERS)
-    quiet = page.ink("quiet", wrap(f"NOTE: {head}", page.columns))
-    yield quiet if ink == "quiet" else page.said("NOTE:", head, ink)
+        suffix = f" (as shown in step {step})." if step else digest[0].replace(f", SHA-256 {digest[1]}", "")
+        head, rest = head[: digest.start()] + suffix, "" if step else rest
+    head = head if page.whole else shorten(head, MAX_ARGUMENT_CHARACTERS)
+    quiet_note = page.ink("quiet", wrap(f"NOTE: {head}", page.columns))
+    yield quiet_note if ink == "quiet" else page.prose("NOTE:", head, ink)
     if rest:
-        text = fold_blanks(rest) if page.whole else shorten(rest, ARGUMENT_CHARACTERS)
-        yield from block(text, page, None if page.whole else page.at_most(ARGUMENT_LINES))
-        if not (page.whole or page.brief) and (text != rest or rest.count("\n") >= page.at_most(ARGUMENT_LINES)):
+        text = fold_blanks(rest) if page.whole else shorten(rest, MAX_ARGUMENT_CHARACTERS)
+        yield from block(text, page, None if page.whole else page.at_most(MAX_ARGUMENT_LINES))
+        if not (page.whole or page.brief) and (text != rest or rest.count("\n") >= page.at_most(MAX_ARGUMENT_LINES)):
             yield page.ink("quiet", "  (d shows all)")
 
 
-def _diff(preview: str, page: Canvas, named: Collection[Any]) -> Iterator[str]:
-    """Render a diff. Show the file names above it only if they are not among the arguments (`named`)."""
+def _diff(preview: str, page: Canvas, arguments: Collection[Any]) -> Iterator[str]:
+    """Render a diff. Show the file names above it only if they are not among the arguments."""
     folded = fold_blanks(preview)
     lines = folded.split("\n")[: -1 if folded.endswith("\n") else None]
     path = lines[1].removeprefix("+++ ").removeprefix("b/") if len(lines) > 1 else ""
     code = markup.highlighter(path, page.code_theme) if page.color and path else str
-    known = 0 if page.whole or path not in named else 3 if lines[0] == "--- /dev/null" and len(lines) > 3 else 2
-    shown: list[str] = []
-    for number, line in enumerate(lines[known:], known):
+    header_lines = (
+        0 if page.whole or path not in arguments else 3 if lines[0] == "--- /dev/null" and len(lines) > 3 else 2
+    )
+    pieces: list[str] = []
+    for number, line in enumerate(lines[header_lines:], header_lines):
         if page.brief and not page.whole and line.startswith(" "):  # the same before and after
             continue
-        short = line if page.whole else shorten(line, DIFF_CHARACTERS)
-        shown += (
+        short = line if page.whole else shorten(line, MAX_DIFF_CHARACTERS)
+        pieces += (
             _inked(piece, line[:1], code if number > 1 else None, page) for piece in cut(short, page.columns, "  ")
         )
-    most = page.at_most(DIFF_LINES)
-    if page.whole or (len(shown) <= most and all(len(line) <= DIFF_CHARACTERS for line in lines)):
-        yield from shown
+    max_lines = page.at_most(MAX_DIFF_LINES)
+    if page.whole or (len(pieces) <= max_lines and all(len(line) <= MAX_DIFF_CHARACTERS for line in lines)):
+        yield from pieces
         return
-    yield from shorten_lines(shown, most, "  ")
+    yield from shorten_lines(pieces, max_lines, "  ")
     if not page.brief:
         yield page.ink("quiet", "  (d shows the whole diff)")
 
@@ -309,83 +313,86 @@ def _inked(piece: str, mark: str, code: Callable[[str], str] | None, page: Canva
     return page.ink("added", sign) + code(piece[len(sign) :]) if mark == "+" else sign + code(piece[len(sign) :])
 
 
-def block(text: str, page: Canvas, most: int | None = None) -> Iterator[str]:
-    """Render the lines of a text behind a bar each. With `most`, leave out the middle."""
+def block(text: str, page: Canvas, max_lines: int | None = None) -> Iterator[str]:
+    """Render the lines of a text behind a bar each. With `max_lines`, leave out the middle."""
     lines = text.split("\n")
-    for line in lines if most is None else shorten_lines(lines, most):
+    for line in lines if max_lines is None else shorten_lines(lines, max_lines):
         yield from cut(line, page.columns, "  | ", at_spaces=True)
 
 
 def result(event: events.Returned, command: str, page: Canvas) -> Iterator[str]:
     """Render a command's result, cut so that the thoughts stay visible."""
-    if event.meta.finished is not None:  # the end says it again
+    if event.meta.finished is not None:  # the lines of the end show this text
         return
     text = fold_blanks(event.text.rstrip("\n"))
     if event.put_off and not page.whole:
-        first, *goals = text.split("\n")
-        yield page.said("CHECKING:", shorten(goals[0] if goals else first, TOLD_CHARACTERS))
+        heading, *goals = text.split("\n")
+        yield page.prose("CHECKING:", shorten(goals[0] if goals else heading, MAX_NOTICE_CHARACTERS))
         return
-    said = f"{command} {event.outcome}:"
+    outcome = f"{command} {event.outcome}:"
     ink: Ink = "system" if event.ok or event.put_off else "alarm"
     if page.brief and not page.whole:
-        yield from _brief(said, text, page, ink)
+        yield from _brief(outcome, text, page, ink)
         return
-    lines = text.split("\n") if page.whole else cut_to_lines(text, RESULT_CHARACTERS, RESULT_LINES, tail=5)
+    lines = text.split("\n") if page.whole else cut_to_lines(text, MAX_RESULT_CHARACTERS, MAX_RESULT_LINES, tail=5)
     if len(lines) == 1:
-        yield page.said("SYSTEM:", f"{said} {lines[0] or 'nothing'}", ink)
+        yield page.prose("SYSTEM:", f"{outcome} {lines[0] or 'nothing'}", ink)
         return
-    yield page.said("SYSTEM:", said, ink)
+    yield page.prose("SYSTEM:", outcome, ink)
     yield from block("\n".join(lines), page)
 
 
-def _brief(said: str, text: str, page: Canvas, ink: Ink) -> Iterator[str]:
+def _brief(outcome: str, text: str, page: Canvas, ink: Ink) -> Iterator[str]:
     """Render three lines of a text, or its first line, with a program's exit status, and its last."""
     lines = text.split("\n")
     first, *rest = [line for line in lines if line.strip()] or ["nothing"]
     if len(rest) > 2:
-        said, rest = f"{said[:-1]} ({len(lines):,} lines):", rest[-1:]
-    yield page.said("SYSTEM:", f"{said} {shorten(first, TOLD_CHARACTERS)}", ink)
+        outcome = f"{outcome[:-1]} ({len(lines):,} lines):"
+        rest = rest[-1:]
+    yield page.prose("SYSTEM:", f"{outcome} {shorten(first, MAX_NOTICE_CHARACTERS)}", ink)
     for line in rest:
-        yield from block(shorten(line, TOLD_CHARACTERS), page)
+        yield from block(shorten(line, MAX_NOTICE_CHARACTERS), page)
 
 
 def event_lines(event: events.Event, page: Canvas) -> Iterator[str]:
     """Render an event that looks the same for every agent, else nothing."""
     match event:
         case events.Rejected():
-            yield page.said("UNUSABLE REPLY:", event.problem, "alarm")
+            yield page.prose("UNUSABLE REPLY:", event.problem, "alarm")
         case events.Retried():
-            yield page.said("SYSTEM:", event.reason)
+            yield page.prose("SYSTEM:", event.reason)
         case events.Decided(allowed=False) if event.reason:
-            yield page.said(f"NOT RUN ({escape(event.by)}):", event.reason, "alarm")
+            yield page.prose(f"NOT RUN ({escape(event.by)}):", event.reason, "alarm")
         case events.Feedback():
-            yield page.said("USER:", event.text, "user")
+            yield page.prose("USER:", event.text, "user")
         case events.SystemNotice() if page.brief:
             first, *further = event.text.splitlines() or [""]
-            yield page.said("SYSTEM:", first)
+            yield page.prose("SYSTEM:", first)
             for last in further[-1:]:
                 yield from block(last, page)
         case events.SystemNotice():
-            yield page.said("SYSTEM:", event.text)
+            yield page.prose("SYSTEM:", event.text)
         case events.AgentMessage(attached=True):
-            what = event.text if event.image else counted(len(event.text.splitlines()), "line")
-            yield page.said("ATTACHED:", f"{event.sender}, {what.strip('()')}", "user")
+            size = event.text if event.image else counted(len(event.text.splitlines()), "line")
+            yield page.prose("ATTACHED:", f"{event.sender}, {size.strip('()')}", "user")
         case events.AgentMessage():
-            yield page.said(f"{escape(event.sender)}:", event.text)
+            yield page.prose(f"{escape(event.sender)}:", event.text)
         case events.Answered(purpose=purpose) if purpose == PURPOSE:
             if facts := facts_in(event.text, truncated=event.truncated):
-                yield page.said("FACTS:", " | ".join(facts))
+                yield page.prose("FACTS:", " | ".join(facts))
         case events.Drafted():
-            found = f"{event.agree or 'no two'} leave the same files" if event.agree != 1 else "one passes what failed"
-            yield page.said("DRAFTS:", f"the work was tried {event.drafts} times in copies; {found}")
+            agreement = (
+                f"{event.agree or 'no two'} leave the same files" if event.agree != 1 else "one passes what failed"
+            )
+            yield page.prose("DRAFTS:", f"the work was tried {event.drafts} times in copies; {agreement}")
         case events.Verified():
-            alike: dict[str, list[str]] = {}
+            goals_by_finding: dict[str, list[str]] = {}
             for verdict in event.verdicts:
                 quote = f' "{verdict.evidence}"' if verdict.evidence else ""
                 why = f": {verdict.why}" if verdict.why else ""
-                alike.setdefault(f"{verdict.finding}{quote}{why}", []).append(str(verdict.goal + 1))
-            for said, goals in alike.items():
-                yield page.said("VERIFIER:", f"goal{'s' * (len(goals) > 1)} {', '.join(goals)} {said}")
+                goals_by_finding.setdefault(f"{verdict.finding}{quote}{why}", []).append(str(verdict.goal + 1))
+            for finding, numbers in goals_by_finding.items():
+                yield page.prose("VERIFIER:", f"goal{'s' * (len(numbers) > 1)} {', '.join(numbers)} {finding}")
         case events.Ended():
             yield from run_end(event, page)
 
@@ -393,6 +400,6 @@ def event_lines(event: events.Event, page: Canvas) -> Iterator[str]:
 def run_end(event: events.Ended, page: Canvas) -> Iterator[str]:
     """Render why the run ends, in the agent's words if it finished."""
     if event.status == Status.FINISHED:
-        yield from page.told(f"{event.status.words}:", event.reason)
+        yield from page.markdown(f"{event.status.words}:", event.reason)
     else:
-        yield page.said(f"{event.status.words}:", event.reason, "alarm")
+        yield page.prose(f"{event.status.words}:", event.reason, "alarm")

@@ -11,7 +11,7 @@ from autoagent.core.model import Thoughts
 from autoagent.core.task import Status
 from autoagent.terminal import markup, rendering
 from autoagent.terminal.palette import Ink
-from autoagent.terminal.rendering import RESULT_CHARACTERS, Canvas, at_host, cost_text
+from autoagent.terminal.rendering import MAX_RESULT_CHARACTERS, Canvas, at_host, cost_text
 from autoagent.text.figures import counted, duration, money
 from autoagent.text.sanitize import escape, shorten, width
 from autoagent.text.wrapping import wrap
@@ -27,8 +27,8 @@ _GOAL_STATUSES: Mapping[GoalStatus, tuple[str, str, str]] = {  # label in the re
     "unmet": ("NOT met", "NOT met", "bold red"),
     "": ("", "-", "dim"),
 }
-MOST_FILES = 12  # changed files listed by name
-GOAL_CHARACTERS = 300
+MAX_FILES = 12  # changed files listed by name
+MAX_GOAL_CHARACTERS = 300
 
 
 def table(tally: RunStats, page: Canvas) -> Iterator[str]:
@@ -47,28 +47,29 @@ def table(tally: RunStats, page: Canvas) -> Iterator[str]:
     for number, goal in enumerate(tally.task.goals if tally.task else ()):
         _, word, style = _GOAL_STATUSES[tally.goal_status(number)]
         check = f"\ncheck: {goal.check}" if goal.check else ""
-        text = shorten(f"{number + 1}. {goal.text}{check}", GOAL_CHARACTERS)
+        text = shorten(f"{number + 1}. {goal.text}{check}", MAX_GOAL_CHARACTERS)
         add("" if number else "Goals", word, text, style)
     files = list(tally.changed)
-    for number, path in enumerate(files[:MOST_FILES]):
+    for number, path in enumerate(files[:MAX_FILES]):
         plus, minus = tally.lines.get(path, (0, 0))
         add("" if number else "Files", f"+{plus} -{minus}" if plus or minus else "changed", path)
-    if len(files) > MOST_FILES:
-        add("", "", f"and {len(files) - MOST_FILES:,} more")
+    if len(files) > MAX_FILES:
+        add("", "", f"and {len(files) - MAX_FILES:,} more")
     if not files:
         add("Files", "-", "")
     names = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
     add("Commands", f"{sum(tally.commands.values()):,}", names)
-    usage, limit = tally.usage, f" of ${tally.budget:g}" if tally.budget else ""
-    spent = f"{usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out"
-    add("Tokens", f"{tally.tokens:,}", spent)
+    usage = tally.usage
+    limit = f" of ${tally.budget:g}" if tally.budget else ""
+    parts = f"{usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out"
+    add("Tokens", f"{tally.tokens:,}", parts)
     add("Cost", money(usage.cost), f"{at_host(tally.model, tally.host)}{limit}")
     if len(tally.by_model) > 1 and usage.cost != 0:
         for name, part in tally.by_model.items():
             add("", money(part.cost), f"{name}, {part.prompt + part.completion:,} tokens")
-    waited = f"{counted(tally.step, 'step')}; {duration(tally.waited)} at questions or idle"
-    add("Working", duration(tally.seconds), waited)
-    yield from markup.lines_of(grid, page.columns, page.code_theme)
+    details = f"{counted(tally.step, 'step')}; {duration(tally.waited)} at questions or idle"
+    add("Working", duration(tally.seconds), details)
+    yield from markup.render_lines(grid, page.columns, page.code_theme)
 
 
 WORDS: Mapping[str, str] = {
@@ -88,7 +89,7 @@ class RunWords:
 
     def __init__(self, tally: RunStats) -> None:
         self._tally = tally
-        self._system = 0  # tokens
+        self._system_tokens = 0
         self._prompted: Prompted | None = None
         self._recalled: Recalled | None = None
         self._core: Recalled | None = None
@@ -98,7 +99,7 @@ class RunWords:
     def add(self, event: Event) -> None:
         match event:
             case RunStarted():
-                self._system = event.system_tokens
+                self._system_tokens = event.system_tokens
             case Prompted():
                 self._prompted = event
             case Recalled(core=True):
@@ -123,23 +124,23 @@ class RunWords:
 
     def _context(self, page: Canvas) -> Iterator[str]:
         if self._prompted is None:
-            yield page.said("Prompt:", "none was sent yet", "label")
+            yield page.prose("Prompt:", "none was sent yet", "label")
             return
         tokens, window = self._prompted.tokens, self._tally.window
         memories = len(self._recalled.memories) if self._recalled else 0
-        yield page.said("Prompt:", f"{tokens:,} of {window:,} tokens, {tokens / max(1, window):.0%}", "label")
-        yield page.said("  goals, rules and commands:", f"{self._system:,}", "label")
-        rest = f"{tokens - self._system:,}, in {counted(self._prompted.messages - 1, 'message')}"
-        yield page.said("  steps, memories and limits:", rest, "label")
-        yield page.said("Memories:", f"{memories or 'none'} recalled", "label")
+        yield page.prose("Prompt:", f"{tokens:,} of {window:,} tokens, {tokens / max(1, window):.0%}", "label")
+        yield page.prose("  goals, rules and commands:", f"{self._system_tokens:,}", "label")
+        rest = f"{tokens - self._system_tokens:,}, in {counted(self._prompted.messages - 1, 'message')}"
+        yield page.prose("  steps, memories and limits:", rest, "label")
+        yield page.prose("Memories:", f"{memories or 'none'} recalled", "label")
         if self._prompted.left:
-            yield page.said("Limits:", self._prompted.left, "label")
+            yield page.prose("Limits:", self._prompted.left, "label")
 
     def _memories(self, page: Canvas) -> Iterator[str]:
         core = self._core.memories if self._core else ()
         memories = (*core, *(self._recalled.memories if self._recalled else ()))
         for memory in memories:
-            yield page.said(f"{memory_name(memory.id)}:", memory.text)
+            yield page.prose(f"{memory_name(memory.id)}:", memory.text)
         if self._core and self._core.left_out:
             yield f"{len(self._core.left_out)} of the core do not fit; /memory core lists them."
         if not memories:
@@ -160,15 +161,15 @@ def report(tally: RunStats, page: Canvas) -> Iterator[str]:
         "Model": at_host(tally.model, tally.host),
     }
     for label, text in rows.items():
-        yield page.said(f"{label}:", shorten(text, RESULT_CHARACTERS), "label")
+        yield page.prose(f"{label}:", shorten(text, MAX_RESULT_CHARACTERS), "label")
     yield from cost_lines(tally, page)
 
 
 def next_steps(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
     """Render where the log is, and how to continue an unfinished run."""
-    yield from _whole("Log:", log, page)
+    yield from _copyable("Log:", log, page)
     if tally.outcome is None or tally.outcome.status != Status.FINISHED:
-        yield from _whole("Resume:", f"autoagent resume {tally.run}", page)
+        yield from _copyable("Resume:", f"autoagent resume {tally.run}", page)
 
 
 def cost_lines(tally: RunStats, page: Canvas) -> Iterator[str]:
@@ -182,7 +183,7 @@ def cost_lines(tally: RunStats, page: Canvas) -> Iterator[str]:
         "Time": f"{duration(tally.seconds)}, {counted(tally.step, 'step')}",
     }
     for label, text in rows.items():
-        yield page.said(f"{label}:", text, "label")
+        yield page.prose(f"{label}:", text, "label")
 
 
 def goal_lines(tally: RunStats, page: Canvas) -> Iterator[str]:
@@ -195,7 +196,7 @@ def goal_lines(tally: RunStats, page: Canvas) -> Iterator[str]:
         yield f"  {page.ink(ink, word)}: " + wrap(f"{number + 1}. {goal.text}", page.columns, at=4 + width(word))
 
 
-def _whole(label: str, text: str, page: Canvas) -> Iterator[str]:
+def _copyable(label: str, text: str, page: Canvas) -> Iterator[str]:
     """Render a text to be copied, never broken: after its label, or on the next line if it does not fit there."""
     text = escape(text)
     if width(label) + 1 + width(text) <= page.columns:

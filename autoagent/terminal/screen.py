@@ -22,12 +22,12 @@ from autoagent.text.wrapping import Flow
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Hold the look of the screen.
+    """The look of the screen.
 
-    `columns` None follows the terminal. `plain`: nothing streams, and thoughts appear whole. `whole`: nothing is cut.
-    `thoughts` is `full`, `short` (one line), `none`, or `auto`: the first in full, the rest in a line that `t` expands.
-    `history` is the file of typed lines. `notify` is the command that receives questions, and `terms` are the settings
-    for questions. `brief`: nobody is asked, so a person at the terminal sees less.
+    `columns` None follows the terminal. With `plain`, nothing streams, and thoughts appear whole. With `whole`, nothing
+    is cut. `thoughts` is `full`, `short` (one line), `none`, or `auto`: the first in full, the rest in a line that `t`
+    expands. `history` is the file of typed lines. `notify` is the command that receives questions, and `terms` are the
+    settings for questions. With `brief`, nobody is asked, so a person at the terminal sees less.
     """
 
     color: Palette | None = None
@@ -52,8 +52,8 @@ class Screen:
         self.area = LiveArea(partial(self.put, stream), self._free_column, moves=moves)
         self.flow: Flow | None = None  # of an unfinished text
         self.open_line = False  # whether the cursor follows text
-        self.broken = ""  # why output can no longer be written
-        self.reader_left = False  # whether it is a closed pipe
+        self.problem = ""  # why output can no longer be written
+        self.is_pipe_closed = False  # whether that is the reason
         self._style = style
 
     @property
@@ -81,13 +81,13 @@ class Screen:
 
     def write(self, text: str) -> None:
         """Write a text as it is, escaping characters that the encoding lacks."""
-        if text and not self.broken:
+        if text and not self.problem:
             with self.area.hidden():
                 self.put(self.stream, text)
 
     def put(self, stream: TextIO, text: str) -> None:
         """Write to this or another stream at once. After a failure, that stream and this screen are not written to."""
-        if self.broken or not text:
+        if self.problem or not text:
             return
         try:
             try:
@@ -96,13 +96,13 @@ class Screen:
                 stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
             stream.flush()
         except (OSError, ValueError) as error:  # ValueError: the stream is closed
-            self.broken = getattr(error, "strerror", None) or str(error)
-            self.reader_left = isinstance(error, BrokenPipeError)
+            self.problem = getattr(error, "strerror", None) or str(error)
+            self.is_pipe_closed = isinstance(error, BrokenPipeError)
             _abandon(stream)
 
     def _free_column(self) -> int | None:
         """Return the cursor's column, or None if it is unknown or nothing can be written any more."""
-        if self.broken:
+        if self.problem:
             return None
         if self.flow is not None:
             return self.flow.column
@@ -119,7 +119,7 @@ def _abandon(stream: TextIO) -> None:
         return
 
 
-_GRAPHIC = "".join(map(chr, range(0x21, 0x7F)))  # characters of an ASCII word
+_ASCII_WORD_CHARACTERS = "".join(map(chr, range(0x21, 0x7F)))
 
 
 class StreamedThoughts:
@@ -130,38 +130,38 @@ class StreamedThoughts:
         self._mask = mask
         self._label = label
         self._stream = ThoughtsStream()
-        self._shown = ""  # the part of the heard text that is on screen
-        self._heard = ""
+        self._shown_text = ""  # the part of `_whole_text` that is on the screen, masked
+        self._whole_text = ""
         self._rows = self._columns = 0  # lines taken by the streamed text, at this many columns
 
     @property
-    def begun(self) -> bool:
+    def is_open(self) -> bool:
         """Return whether unfinished thoughts are on the screen."""
         return self._screen.flow is not None
 
     def hear(self, delta: str) -> None:
         """Write the new part of the thoughts in a piece of the reply."""
-        self._heard += self._stream.feed(delta)
-        whole = self._heard.lstrip()
-        if not self._stream.ended:  # otherwise the last word may be half a secret
-            whole = whole.rstrip(_GRAPHIC)
-        masked = self._mask(whole)
-        if not masked.startswith(self._shown):
-            return  # it held part of a secret: show the thoughts once complete
-        if piece := masked[len(self._shown) :]:
+        self._whole_text += self._stream.feed(delta)
+        text = self._whole_text.lstrip()
+        if not self._stream.ended:  # the last word may be half a secret
+            text = text.rstrip(_ASCII_WORD_CHARACTERS)
+        masked = self._mask(text)
+        if not masked.startswith(self._shown_text):
+            return  # the text on the screen was part of a secret: show the thoughts once complete
+        if piece := masked[len(self._shown_text) :]:
             flow = self._screen.flow or self._begin()
-            self._shown += piece
+            self._shown_text += piece
             self._write(flow.feed(piece) + (flow.end() if self._stream.ended else ""))
 
     def end(self, text: str) -> None:
         """Write the rest of this `text` of the thoughts, or all of it if the screen shows something else."""
-        if not text.startswith(self._shown.strip()):
+        if not text.startswith(self._shown_text.strip()):
             self.forget()
-        if not (text or self.begun) or self._redrawn(text):
+        if not (text or self.is_open) or self._redraw(text):
             return
         flow = self._screen.flow or self._begin()
-        unseen = text[len(self._shown.lstrip()) :]
-        self._write(flow.feed(unseen) + flow.end())
+        rest = text[len(self._shown_text.lstrip()) :]
+        self._write(flow.feed(rest) + flow.end())
         self._screen.flow = None
         self.forget()
 
@@ -169,20 +169,20 @@ class StreamedThoughts:
         """Reset after a complete or an abandoned stream. Dots mark an abandoned stream."""
         if (flow := self._screen.flow) is not None:
             self._write(flow.end() if self._stream.ended else flow.feed("...") + flow.end())
-        self._stream, self._shown, self._heard, self._screen.flow = ThoughtsStream(), "", "", None
+        self._stream, self._shown_text, self._whole_text, self._screen.flow = ThoughtsStream(), "", "", None
         self._screen.close_line()
 
-    def _redrawn(self, text: str) -> bool:
+    def _redraw(self, text: str) -> bool:
         """Redraw streamed thoughts as Markdown, as far as they are still on the screen."""
         screen, page = self._screen, self._screen.page
-        if not (page.draws and markup.has_markup(text)) or (self.begun and not self._rows < page.rows - 1):
+        if not (page.draws and markup.has_markup(text)) or (self.is_open and not self._rows < page.rows - 1):
             return False
-        if self.begun:
+        if self.is_open:
             if page.columns != self._columns:
                 return False
             screen.flow, screen.open_line = None, False
             screen.take_back(self._rows)
-        screen.lines(page.told(self._label(), text, "thought"))
+        screen.lines(page.markdown(self._label(), text, "thought"))
         self.forget()
         return True
 

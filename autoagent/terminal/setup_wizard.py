@@ -23,7 +23,7 @@ from autoagent.text.typed_goal import check_note, describe_check, parse_and_expl
 DEFAULT_NAME = "Entrepreneur-GPT"
 PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # for goals without a role
 NO_MODEL = "no model is set up: set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo"
-NAMED = 20  # models listed by name
+MAX_NAMED_MODELS = 20
 WISH_NAME = "AutoAgent"  # if a wish becomes the goal
 
 # The exact parts of a wish: quotations, numbers, file names.
@@ -58,8 +58,8 @@ def task_of_wish(
     A person sees the task once, and may edit it if `asks`. Raises EOFError, and any error of `propose` except
     ModelError.
     """
-    proposed = _propose_task(terminal, propose, wish) if propose is not None else None
-    task = proposed or Task(WISH_NAME, PLAIN_ROLE, (_parse_goal(terminal, wish),))
+    proposal = _propose_task(terminal, propose, wish) if propose is not None else None
+    task = proposal or Task(WISH_NAME, PLAIN_ROLE, (_parse_goal(terminal, wish),))
     show_task(terminal, task)
     if not (asks and terminal.interactive):
         return task
@@ -77,13 +77,13 @@ def _propose_task(terminal: ClickTerminal, propose: Callable[[str], str], wish: 
         terminal.say("The model's proposal cannot be used; your text becomes the goal.")
         return None
     goals = "\n".join(goal.text for goal in task.goals)
-    exact = dict.fromkeys(found[1] or found[2] or found[3] for found in _EXACT.finditer(wish))
+    exact = dict.fromkeys(match[1] or match[2] or match[3] for match in _EXACT.finditer(wish))
     if lost := [part for part in exact if not re.search(rf"(?<![\w./-]){re.escape(part)}(?![\w-])", goals)]:
         terminal.say(f"The model's goals leave out {', '.join(map(repr, lost))}; your text becomes the goal.")
         return replace(task, goals=(_parse_goal(terminal, wish),))
     if left_out := task.goals[MAX_GOALS:]:
-        said = "; ".join(goal.text for goal in left_out)
-        terminal.say(f"The model proposed {len(task.goals)} goals; the first {MAX_GOALS} are kept, without: {said}")
+        texts = "; ".join(goal.text for goal in left_out)
+        terminal.say(f"The model proposed {len(task.goals)} goals; the first {MAX_GOALS} are kept, without: {texts}")
     return replace(task, goals=task.goals[:MAX_GOALS])
 
 
@@ -97,9 +97,9 @@ def _parse_goal(terminal: ClickTerminal, text: str) -> Goal:
 
 def _ask_one_by_one(terminal: ClickTerminal, so_far: Task | None = None) -> Task:
     terminal.say("Enter accepts the default.")
-    usual = so_far or Task(WISH_NAME, PLAIN_ROLE, ())
-    name = terminal.ask(f"Name of the AI [{usual.name}]: ", usual.name).strip() or usual.name
-    role = terminal.ask(f"{name} is [{usual.role}]: ", usual.role).strip() or usual.role
+    default = so_far or Task(WISH_NAME, PLAIN_ROLE, ())
+    name = terminal.ask(f"Name of the AI [{default.name}]: ", default.name).strip() or default.name
+    role = terminal.ask(f"{name} is [{default.role}]: ", default.role).strip() or default.role
     if so_far is not None:
         return replace(so_far, name=name, role=role, goals=_edit_goals(terminal, so_far.goals))
     terminal.say(f"1 to {MAX_GOALS} goals; Enter ends.")
@@ -187,10 +187,10 @@ _NAMES = {"ai_name": "name", "description": "role", "ai_role": "role", "ai_goals
 
 def _proposal_json(text: str) -> dict[str, Any]:
     try:
-        found, _ = json.JSONDecoder(strict=False).raw_decode(text, text.index("{"))
+        members, _ = json.JSONDecoder(strict=False).raw_decode(text, text.index("{"))
     except ValueError:
         return {}
-    return {_NAMES.get(key.lower(), key.lower()): value for key, value in found.items()}
+    return {_NAMES.get(key.lower(), key.lower()): value for key, value in members.items()}
 
 
 def _proposal_lines(text: str) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def _proposal_lines(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Hold the choice made in the menu: environment variables to set, and whether to save them in `.env`."""
+    """The choice made in the menu: environment variables to set, and whether to save them in `.env`."""
 
     env: Mapping[str, str]
     save: bool = False
@@ -228,15 +228,15 @@ def choose_model(terminal: ClickTerminal, find: Callable[[], Sequence[Server]]) 
     terminal.say("No model is set up yet. Which model do you want to use?")
     offers: list[tuple[str, Callable[[], Choice]]] = [
         *(
-            (f"{one.name}, with your API key ({one.key_variable})", partial(_choose_hosted, terminal, one))
-            for one in HOSTED
+            (f"{hosted.name}, with your API key ({hosted.key_variable})", partial(_choose_hosted, terminal, hosted))
+            for hosted in HOSTED
         ),
-        (f"a local or OpenAI-compatible server ({', '.join(USUAL_PORTS)})", lambda: _server(terminal, find())),
-        *((known.offered, partial(_provider, terminal, known)) for known in PROVIDERS.builtin if known.offered),
+        (f"a local or OpenAI-compatible server ({', '.join(USUAL_PORTS)})", lambda: _choose_server(terminal, find())),
+        *((own.offered, partial(_choose_provider, terminal, own)) for own in PROVIDERS.builtin if own.offered),
     ]
     menu = {str(number): choose for number, (_, choose) in enumerate(offers, 1)}
-    for number, (offered, _) in enumerate(offers, 1):
-        terminal.say(f" {number:>2}  {offered}")
+    for number, (label, _) in enumerate(offers, 1):
+        terminal.say(f" {number:>2}  {label}")
     try:
         while (answer := terminal.ask(f"1-{len(menu)}: ").strip()) not in menu:
             terminal.say(f"Please answer with a number from 1 to {len(menu)}.")
@@ -245,48 +245,48 @@ def choose_model(terminal: ClickTerminal, find: Callable[[], Sequence[Server]]) 
         raise SetupError(NO_MODEL) from None
 
 
-def _choose_hosted(terminal: ClickTerminal, one: Hosted) -> Choice:
-    terminal.say(f"Keys are made at {one.keys}; what you type shows as stars.")
-    set_already = os.environ.get(one.key_variable, "")
-    prompt = f"API key, Enter for {one.key_variable}: " if set_already else "API key: "
-    while not re.fullmatch(r"[!-~]{8,}", key := terminal.secret(prompt).strip() or set_already):
+def _choose_hosted(terminal: ClickTerminal, hosted: Hosted) -> Choice:
+    terminal.say(f"Keys are made at {hosted.keys}; what you type shows as stars.")
+    env_key = os.environ.get(hosted.key_variable, "")
+    prompt = f"API key, Enter for {hosted.key_variable}: " if env_key else "API key: "
+    while not re.fullmatch(r"[!-~]{8,}", key := terminal.secret(prompt).strip() or env_key):
         terminal.say("That is not a key: it is one word of at least 8 characters, such as sk-...")
-    if one == HOSTED[0]:
+    if hosted == HOSTED[0]:
         return _ask_to_save(terminal, {"OPENAI_API_KEY": key})
-    model = pick_model(terminal, list_models(one.base_url, key, timeout=5.0).models, default=False)
-    env = {"OPENAI_BASE_URL": one.base_url, "OPENAI_API_KEY": key, "SMART_LLM": model, "FAST_LLM": model}
+    model = pick_model(terminal, list_models(hosted.base_url, key, timeout=5.0).models, default=False)
+    env = {"OPENAI_BASE_URL": hosted.base_url, "OPENAI_API_KEY": key, "SMART_LLM": model, "FAST_LLM": model}
     return _ask_to_save(terminal, env)
 
 
 def pick_model(terminal: ClickTerminal, models: Sequence[str], *, default: bool = True) -> str:
     """Ask for one of an endpoint's models. Raises EOFError at the end of input."""
     if models:
-        more = f" and {len(models) - NAMED:,} more" if len(models) > NAMED else ""
-        terminal.say(f"It offers: {', '.join(models[:NAMED])}{more}")
+        more = f" and {len(models) - MAX_NAMED_MODELS:,} more" if len(models) > MAX_NAMED_MODELS else ""
+        terminal.say(f"It offers: {', '.join(models[:MAX_NAMED_MODELS])}{more}")
     first = models[0] if models and default else ""
     while not (model := terminal.ask(f"Model{f' [{first}]' if first else ''}: ", first).strip()):
         terminal.say("Please give the model's name as the server knows it.")
     return model
 
 
-def _server(terminal: ClickTerminal, found: Sequence[Server]) -> Choice:
-    for server in found:
+def _choose_server(terminal: ClickTerminal, servers: Sequence[Server]) -> Choice:
+    for server in servers:
         terminal.say(f"  {server.name} at {server.base_url}: {', '.join(server.models) or 'no model loaded'}")
-    if not found:
+    if not servers:
         terminal.say("  None was found on the usual ports of this machine.")
-    default = found[0].base_url if found else ""
-    shown = f" [{default}]" if default else ", such as http://127.0.0.1:8080/v1"
-    while not (base_url := terminal.ask(f"Address{shown}: ", default).strip()).startswith(("http://", "https://")):
+    default = servers[0].base_url if servers else ""
+    hint = f" [{default}]" if default else ", such as http://127.0.0.1:8080/v1"
+    while not (base_url := terminal.ask(f"Address{hint}: ", default).strip()).startswith(("http://", "https://")):
         terminal.say("The address begins with http:// or https://, and most end in /v1.")
-    known = {server.base_url: server.models for server in found}
-    key = "" if base_url in known else terminal.secret("API key, Enter for none: ").strip()
-    models = known[base_url] if base_url in known else list_models(base_url, key, timeout=5.0).models
+    models_by_url = {server.base_url: server.models for server in servers}
+    key = "" if base_url in models_by_url else terminal.secret("API key, Enter for none: ").strip()
+    models = models_by_url[base_url] if base_url in models_by_url else list_models(base_url, key, timeout=5.0).models
     model = pick_model(terminal, models)
     env = {"OPENAI_BASE_URL": base_url, "SMART_LLM": model, "FAST_LLM": model}
     return _ask_to_save(terminal, {**env, "OPENAI_API_KEY": key} if key else env)
 
 
-def _provider(terminal: ClickTerminal, provider: Provider) -> Choice:
+def _choose_provider(terminal: ClickTerminal, provider: Provider) -> Choice:
     """Return the choice of this provider. It is not saved if the provider does a single task."""
     env = {"AUTOAGENT_MODEL": provider.name}
     return _ask_to_save(terminal, env) if provider.task is None else Choice(env)
@@ -300,10 +300,10 @@ def _ask_to_save(terminal: ClickTerminal, env: Mapping[str, str]) -> Choice:
 def _ask_word(terminal: ClickTerminal, question: str, *words: str) -> str:
     """Return the chosen word, answered in full or by its first letter. Enter chooses the first."""
     letters = [word[0] for word in words]
-    meant = {**dict(zip(letters, words, strict=True)), **{word: word for word in words}}
-    while (answer := terminal.ask(f"{question} [{letters[0]}]: ", letters[0]).strip().lower()) not in meant:
+    word_by_answer = {**dict(zip(letters, words, strict=True)), **{word: word for word in words}}
+    while (answer := terminal.ask(f"{question} [{letters[0]}]: ", letters[0]).strip().lower()) not in word_by_answer:
         terminal.say(f"Please answer {', '.join(letters[:-1])} or {letters[-1]}.")
-    return meant[answer]
+    return word_by_answer[answer]
 
 
 def no_answer_error(advice: str) -> StopRun:

@@ -41,7 +41,7 @@ class Interrupts:
     def installed(self) -> Iterator[Interrupts]:
         """Install the handlers, and restore the earlier ones at the end."""
         ending = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, *ending)}
+        handlers = {number: signal.signal(number, self._note) for number in (signal.SIGINT, *ending)}
         hook = sys.unraisablehook
         sys.unraisablehook = lambda dropped: None if self._requeue_dropped(dropped) else hook(dropped)
         try:
@@ -49,7 +49,7 @@ class Interrupts:
                 yield self
         finally:
             sys.unraisablehook = hook
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
     @contextmanager
@@ -102,29 +102,29 @@ class Interrupts:
 
 
 @contextmanager
-def _wake_blocked_calls(again: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """In this block, interrupt this thread's blocked system calls after each signal. `again` handles SIGURG."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
+def _wake_blocked_calls(on_sigurg: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """In this block, interrupt this thread's blocked system calls after each signal. `on_sigurg` handles SIGURG."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
     done = threading.Event()
-    arguments = reader, threading.get_ident(), done
+    arguments = read_fd, threading.get_ident(), done
     interrupter = threading.Thread(target=_interrupt, args=arguments, name="signals", daemon=True)
     interrupter.start()
-    handler = signal.signal(signal.SIGURG, again)
-    wakeup_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # Python writes signal numbers to it
+    handler = signal.signal(signal.SIGURG, on_sigurg)
+    wakeup_fd = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)  # Python writes signal numbers to it
     try:
         yield
     finally:
         signal.set_wakeup_fd(wakeup_fd)
         signal.signal(signal.SIGURG, handler)
         done.set()
-        os.close(writer)
+        os.close(write_fd)
         interrupter.join()
-        os.close(reader)
+        os.close(read_fd)
 
 
-def _interrupt(reader: int, thread: int, done: threading.Event) -> None:
-    while numbers := os.read(reader, 64):
+def _interrupt(read_fd: int, thread: int, done: threading.Event) -> None:
+    while numbers := os.read(read_fd, 64):
         if set(numbers) == {signal.SIGURG}:  # our own
             continue
         for seconds in _SIGURG_DELAYS:

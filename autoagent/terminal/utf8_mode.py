@@ -20,10 +20,11 @@ def restart_in_utf8_mode() -> None:
     import locale
 
     count = len(sys.argv) - 1  # the user's arguments are text, the ones before are the interpreter's file names
-    before, typed = sys.orig_argv[1 : len(sys.orig_argv) - count], sys.orig_argv[len(sys.orig_argv) - count :]
+    split = len(sys.orig_argv) - count
+    interpreter_arguments, user_arguments = sys.orig_argv[1:split], sys.orig_argv[split:]
     options = ["-X", "utf8", "-X", f"{_TERMINAL}={locale.getencoding()}"]
-    arguments = [os.fsencode(part) for part in (sys.executable, *options, *before)]
-    arguments += [part.encode("utf-8", "surrogateescape") for part in typed]
+    arguments = [os.fsencode(part) for part in (sys.executable, *options, *interpreter_arguments)]
+    arguments += [part.encode("utf-8", "surrogateescape") for part in user_arguments]
     os.execv(sys.executable, arguments)  # noqa: S606 - it is this program
 
 
