@@ -66,8 +66,7 @@ class SubAgentText:
                 yield from rendering.event_lines(event, page)
 
 
-MAX_MESSAGE_CHARACTERS = 4000
-MAX_MESSAGE_LINES = 60
+MAX_MESSAGE_CHARACTERS, MAX_MESSAGE_LINES = 4000, 60
 _INKS: tuple[Ink, ...] = ("action", "thought", "user", "system", "label")  # for successive roles
 
 

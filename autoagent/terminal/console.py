@@ -400,14 +400,8 @@ class Console:
             if is_attended and self._events is None:
                 raise StopRun(Outcome(Status.STOPPED, "Saved, by Ctrl-D.")) from None
             raise
-        count = read_answer(self._last_answer, question.yes, question.no).count
-        if (
-            question.proposal is not None
-            and count == 1
-            and page.rows
-            and not self.elsewhere
-            and page == self._screen.page
-        ):
+        is_yes = question.proposal is not None and read_answer(self._last_answer, question.yes, question.no).count == 1
+        if is_yes and page.rows and not self.elsewhere and page == self._screen.page:
             self._screen.take_back(1 + "\n".join([*lines, "> "]).count("\n"))
         return self._last_answer
 

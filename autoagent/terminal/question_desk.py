@@ -36,8 +36,7 @@ class QuestionTerms:
     """The user's settings for questions.
 
     `folder` is where other terminals find questions, or None to keep them here. After `timeout` seconds without an
-    answer (0 for no limit) the run ends if `ends_run`, or else continues. `workspace` and `state_dir` accompany each
-    question.
+    answer (0 for no limit) the run ends if `ends_run`, or else continues. Each question names `workspace` and `state_dir`.
     """
 
     folder: Path | None = None
@@ -170,11 +169,9 @@ class QuestionDesk:
         timeout = user_timeout if by_user else timeout
         shared = None
         if run and self._terms.folder is not None:
-            now = time.time()
-            proposal = question.proposal
+            now, proposal = time.time(), question.proposal
             if proposal is None or proposal != self._last_proposal:  # an id belongs to the proposal that was shown
-                self._last_proposal = proposal
-                self._last_id = f"{run}.{os.urandom(2).hex()}"
+                self._last_proposal, self._last_id = proposal, f"{run}.{os.urandom(2).hex()}"
             open_question = OpenQuestion(
                 id=self._last_id,
                 run=run,

@@ -218,13 +218,11 @@ def proposal(
     call, preview = replace(proposed.call, args=mask(proposed.call.args)), mask(proposed.preview)
     whose = f" OF {escape(proposed.agent)}" if proposed.agent else ""
     risk = f" ({proposed.risk})" if proposed.risk else ""  # an older log has none
-    label = f"NEXT ACTION{whose}{risk}:"
-    text = f"COMMAND = {call.name}"
+    label, text = f"NEXT ACTION{whose}{risk}:", f"COMMAND = {call.name}"
     lines = list(_arguments(call.args, preview if proposed.is_diff and not page.whole else "", page))
     is_short = all("\n" not in line and line.count(" = ") == 1 and "  " not in line.strip() for line in lines)
     if is_short and width(f"{label} {text}{''.join(lines)}") <= page.columns:
-        text += "".join(lines)
-        lines = []
+        text, lines = text + "".join(lines), []
     yield page.prose(label, text, proposed.risk or "action")
     yield from lines
     for note in script_notes("\n".join([*map(str, call.args.values()), preview])):
@@ -284,11 +282,9 @@ def _diff(preview: str, page: Canvas, arguments: Collection[Any]) -> Iterator[st
     lines = folded.split("\n")[: -1 if folded.endswith("\n") else None]
     path = lines[1].removeprefix("+++ ").removeprefix("b/") if len(lines) > 1 else ""
     code = markup.highlighter(path, page.code_theme) if page.color and path else str
-    header_lines = (
-        0 if page.whole or path not in arguments else 3 if lines[0] == "--- /dev/null" and len(lines) > 3 else 2
-    )
+    first = 0 if page.whole or path not in arguments else 3 if lines[0] == "--- /dev/null" and len(lines) > 3 else 2
     pieces: list[str] = []
-    for number, line in enumerate(lines[header_lines:], header_lines):
+    for number, line in enumerate(lines[first:], first):
         if page.brief and not page.whole and line.startswith(" "):  # the same before and after
             continue
         short = line if page.whole else shorten(line, MAX_DIFF_CHARACTERS)
@@ -347,8 +343,7 @@ def _brief(outcome: str, text: str, page: Canvas, ink: Ink) -> Iterator[str]:
     lines = text.split("\n")
     first, *rest = [line for line in lines if line.strip()] or ["nothing"]
     if len(rest) > 2:
-        outcome = f"{outcome[:-1]} ({len(lines):,} lines):"
-        rest = rest[-1:]
+        outcome, rest = f"{outcome[:-1]} ({len(lines):,} lines):", rest[-1:]
     yield page.prose("SYSTEM:", f"{outcome} {shorten(first, MAX_NOTICE_CHARACTERS)}", ink)
     for line in rest:
         yield from block(shorten(line, MAX_NOTICE_CHARACTERS), page)
@@ -381,10 +376,8 @@ def event_lines(event: events.Event, page: Canvas) -> Iterator[str]:
             if facts := facts_in(event.text, truncated=event.truncated):
                 yield page.prose("FACTS:", " | ".join(facts))
         case events.Drafted():
-            agreement = (
-                f"{event.agree or 'no two'} leave the same files" if event.agree != 1 else "one passes what failed"
-            )
-            yield page.prose("DRAFTS:", f"the work was tried {event.drafts} times in copies; {agreement}")
+            text = f"{event.agree or 'no two'} leave the same files" if event.agree != 1 else "one passes what failed"
+            yield page.prose("DRAFTS:", f"the work was tried {event.drafts} times in copies; {text}")
         case events.Verified():
             goals_by_finding: dict[str, list[str]] = {}
             for verdict in event.verdicts:
