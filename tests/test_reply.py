@@ -190,7 +190,7 @@ def test_a_reply_is_looked_through_in_steps_linear_in_its_length(shape: str) -> 
             pass
         finally:
             sys.setprofile(None)
-        return len(calls), calls.count(_Reading._braces_in_prose.__name__)
+        return len(calls), calls.count(_Reading._skip_braces.__name__)
 
     (calls, reads), (more_calls, more_reads) = steps(4_000), steps(16_000)
     assert more_calls <= 5 * calls + 100

@@ -38,15 +38,15 @@ def parse_file(completion: Completion, file: str, writer: CommandSpec, check: Ch
     text = blocks[0].strip("\n")
     if not text.strip():
         raise ReplyError(f"The reply is empty; answer with the whole text of {file} in one code block.")
-    file_name, whole = (parameter.name for parameter in writer.parameters[:2])
-    call = check(Call(call_id, writer.name, {file_name: file, whole: text + "\n"}))
+    path_parameter, text_parameter = (parameter.name for parameter in writer.parameters[:2])
+    call = check(Call(call_id, writer.name, {path_parameter: file, text_parameter: text + "\n"}))
     return Reply(Thoughts(text=words.strip()), call, completion.text)
 
 
 def in_block(text: str) -> str:
     """Return a text in a Markdown code block with a fence that it does not contain."""
-    longest = max((len(marks) for marks in re.findall(r"`{3,}", text)), default=2)
-    mark = "`" * (longest + 1)
+    max_length = max((len(marks) for marks in re.findall(r"`{3,}", text)), default=2)
+    mark = "`" * (max_length + 1)
     return f"{mark}\n{text.rstrip()}\n{mark}"
 
 

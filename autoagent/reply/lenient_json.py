@@ -20,17 +20,17 @@ MAX_DEPTH = 64  # levels of nesting; no command needs more than a few
 class UnreadableJson(ValueError):
     """Report unreadable text with the reason, the position (from 1), and an excerpt.
 
-    With `begun`, the outermost object had a first key and a colon, so it is not prose in braces.
+    With `has_key`, the outermost object had a first key and a colon, so it is not prose in braces.
     """
 
-    def __init__(self, reason: str, text: str, position: int, *, begun: bool) -> None:
+    def __init__(self, reason: str, text: str, position: int, *, has_key: bool) -> None:
         super().__init__(reason, text, position)
-        self.begun = begun
+        self.has_key = has_key
 
     def __str__(self) -> str:
         reason, text, position = self.args  # built only when shown, since most prose in braces is skipped
-        found = text[position:].lstrip()
-        return f"{format_position(text, position)}: {reason}, found {excerpt(found)}" if found else f"the end: {reason}"
+        rest = text[position:].lstrip()
+        return f"{format_position(text, position)}: {reason}, found {excerpt(rest)}" if rest else f"the end: {reason}"
 
 
 def format_position(text: str, position: int) -> str:
@@ -77,7 +77,7 @@ class _Reader:
     def __init__(self, text: str, position: int) -> None:
         self.text = text
         self.position = position  # of the next character to read
-        self.begun = False
+        self.has_key = False
 
     def object(self, depth: int) -> dict[str, Any]:
         start = self.check_depth(depth)
@@ -87,7 +87,7 @@ class _Reader:
             key = self.key(start)
             if not self.take(":"):
                 raise self.error(f"expected ':' after the key {excerpt(key)}")
-            self.begun = True
+            self.has_key = True
             value = self.value(depth + 1)
             if key in members and not is_same_json(members[key], value):
                 raise self.error(f"the key {excerpt(key)} is given twice with different values", key_position)
@@ -99,10 +99,10 @@ class _Reader:
         start = self.check_depth(depth)
         items: list[Any] = []
         while not self.take("]"):
-            self.still_open("list", start)
+            self.check_open("list", start)
             items.append(self.value(depth + 1))
             if not self.take(",") and self.next() != "]":
-                self.still_open("list", start)
+                self.check_open("list", start)
                 raise self.error("expected ',' or ']' after the list item")
         return items
 
@@ -122,7 +122,7 @@ class _Reader:
             raise self.error("expected ',' or '}' after the value")
 
     def key(self, start: int) -> str:
-        self.still_open("object", start)
+        self.check_open("object", start)
         if self.next() in _CLOSING:
             return self.string()
         if match := _IDENTIFIER.match(self.text, self.position):
@@ -143,9 +143,9 @@ class _Reader:
         if word in _LITERALS:
             value: Any = _LITERALS[word]
         elif number := _NUMBER.fullmatch(word):
-            whole = not any(number.groups())
+            is_integer = not any(number.groups())
             try:
-                value = int(word) if whole else float(word)
+                value = int(word) if is_integer else float(word)
             except ValueError:  # more digits than Python converts
                 value = math.inf
             if value in (math.inf, -math.inf):
@@ -159,11 +159,11 @@ class _Reader:
         start, quote = self.position, self.text[self.position]
         if quote in "\"'" and self.text.startswith(quote * 3, start):
             return self.triple_quoted(quote * 3)
-        found = _BODIES[quote].match(self.text, start + 1)
-        if found is None:
+        match = _BODIES[quote].match(self.text, start + 1)
+        if match is None:
             raise self.error("the string that begins here is never closed")
-        self.position = found.end()
-        body = found.group(1)
+        self.position = match.end()
+        body = match.group(1)
         return self.unescape(body, start + 1) if "\\" in body else body
 
     def triple_quoted(self, quotes: str) -> str:
@@ -195,7 +195,7 @@ class _Reader:
         self.position += 1
         return self.position - 1
 
-    def still_open(self, kind: str, start: int) -> None:
+    def check_open(self, kind: str, start: int) -> None:
         if not self.next():
             raise self.error(f"the {kind} that opens at {format_position(self.text, start)} is never closed")
 
@@ -212,4 +212,4 @@ class _Reader:
         return is_next
 
     def error(self, reason: str, position: int | None = None) -> UnreadableJson:
-        return UnreadableJson(reason, self.text, self.position if position is None else position, begun=self.begun)
+        return UnreadableJson(reason, self.text, self.position if position is None else position, has_key=self.has_key)

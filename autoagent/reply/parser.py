@@ -31,7 +31,7 @@ _IN_BRACKETS = re.compile(r"<([A-Za-z][^<>=/\n]*)>")
 
 MAX_CALLS = 16  # per reply, so that the model sees results before it continues
 
-Check = Callable[[Call], Call]  # returns it in runnable form; raises ReplyError for an invalid name or argument
+Check = Callable[[Call], Call]  # returns the call in runnable form; raises ReplyError for an invalid name or argument
 
 
 def parse(completion: Completion, check: Check, call_id: str) -> Reply:
@@ -46,7 +46,7 @@ def parse(completion: Completion, check: Check, call_id: str) -> Reply:
         )
     if completion.calls:
         return _from_tool_calls(completion, check, call_id)
-    return _understood(_written_reply(completion.text), completion.text, check, call_id)
+    return _checked_reply(_written_reply(completion.text), completion.text, check, call_id)
 
 
 def _written_reply(text: str) -> Mapping[str, Any]:
@@ -77,12 +77,12 @@ def written(completion: Completion) -> str:
         try:
             replies.append(json.dumps(_tool_call_as_reply(call, completion.text), ensure_ascii=False))
         except ReplyError:  # kept unchanged, so that it can be shown and is refused again
-            unread = f'{{"command": {{"name": {json.dumps(call.name)}, "args": {call.arguments}}}}}'
-            replies.append(f"{completion.text}\n{unread}".lstrip())
+            unread_call = f'{{"command": {{"name": {json.dumps(call.name)}, "args": {call.arguments}}}}}'
+            replies.append(f"{completion.text}\n{unread_call}".lstrip())
     return "\n".join(replies)
 
 
-def _understood(reply: Mapping[str, Any], text: str, check: Check, call_id: str) -> Reply:
+def _checked_reply(reply: Mapping[str, Any], text: str, check: Check, call_id: str) -> Reply:
     thoughts, (name, args) = _thoughts(reply.get("thoughts")), _command(reply)
     _refuse_template(thoughts, name, args)
     try:
@@ -105,7 +105,7 @@ def _from_tool_calls(completion: Completion, check: Check, call_id: str) -> Repl
         content = "" if replies else completion.text
         try:
             reply = _tool_call_as_reply(call, content)
-            replies.append(_understood(reply, json.dumps(reply, ensure_ascii=False), check, call_id))
+            replies.append(_checked_reply(reply, json.dumps(reply, ensure_ascii=False), check, call_id))
         except ReplyError as error:
             if len(calls) == 1:
                 raise

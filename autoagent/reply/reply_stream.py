@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from autoagent.core.command_schema import THOUGHTS
 from autoagent.text import code_block
 
-TAIL = 2_000  # trailing characters of a value
+TAIL = 2_000  # characters kept of the end of a value
 
-_BEGINS = re.compile(r'"thoughts"\s*:\s*(?:\[\s*"|\{(?:[^{}]*?[,\s])??"text"\s*:\s*")')
+_START = re.compile(r'"thoughts"\s*:\s*(?:\[\s*"|\{(?:[^{}]*?[,\s])??"text"\s*:\s*")')
 _PIECE = re.compile(
     r'[^"\\]+'
     r"|\\u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a character beyond U+FFFF
@@ -22,7 +22,7 @@ _PIECE = re.compile(
     r"|\\u[dD][89aAbB][0-9a-fA-F]{2}(?=[^\\]|\\[^u])"  # half of one, without the other half
     r'|\\["\\/bfnrt]'
 )
-_MAX_START = 4000  # characters; a reply whose thoughts start later is shown once complete
+_MAX_START_CHARACTERS = 4000  # a reply whose thoughts start later is shown once complete
 
 
 @dataclass(slots=True)
@@ -34,12 +34,12 @@ class ReplyStream:
     lines: int = 1  # of that value
     done: dict[str, str] = field(default_factory=dict)  # the ends of complete strings by key
     pieces: int = 0  # about one per token
-    _open: str = ""  # open braces and brackets
-    _names: bool = False  # whether the next string is a key
-    _inside: bool = False  # inside a string
+    _brackets: str = ""  # open braces and brackets
+    _expects_key: bool = False  # whether the next string is a key
+    _is_in_string: bool = False
     _escape: str = ""  # an unfinished escape
     _fence: str = ""  # the line before the code that follows the object
-    _fenced: bool = False  # whether that line is complete
+    _is_in_code: bool = False  # whether that line is complete
 
     @property
     def thinks(self) -> bool:
@@ -53,31 +53,31 @@ class ReplyStream:
         for char in delta:
             if not self.key:
                 self.lines += char == "\n"
-            if self._inside:
+            if self._is_in_string:
                 self._take(char)
-            elif not self._open and (self.key != "" and code_block.PLACE in self.done.values()):
+            elif not self._brackets and (self.key != "" and code_block.PLACE in self.done.values()):
                 self._code(char)
             elif char in "{[":
-                self._open += char
-                self._names = char == "{"
+                self._brackets += char
+                self._expects_key = char == "{"
             elif char in "}]":
-                self._open, self._names = self._open[:-1], False
-            elif char == "," and self._open:
-                self._names = self._open[-1] == "{"
-            elif char == '"' and self._open:
-                self._inside = True
-                if self._names:
+                self._brackets, self._expects_key = self._brackets[:-1], False
+            elif char == "," and self._brackets:
+                self._expects_key = self._brackets[-1] == "{"
+            elif char == '"' and self._brackets:
+                self._is_in_string = True
+                if self._expects_key:
                     self.key = ""
                 else:
                     self.text, self.lines = "", 1
 
     def _code(self, char: str) -> None:
         """Process a character after the object: the line that opens the code, then the code."""
-        if self._fenced:
+        if self._is_in_code:
             self._add(char)
         else:
             self._fence += char
-            self._fenced = char == "\n" and code_block.PLACE in self._fence
+            self._is_in_code = char == "\n" and code_block.PLACE in self._fence
             self.text, self.lines = "", 1
 
     def _take(self, char: str) -> None:
@@ -94,14 +94,14 @@ class ReplyStream:
             self._escape = char
             return
         elif char == '"':
-            self._inside = False
-            if self._names:
-                self._names = False
+            self._is_in_string = False
+            if self._expects_key:
+                self._expects_key = False
                 self.text = ""
             else:
                 self.done[self.key] = self.text
             return
-        if self._names:
+        if self._expects_key:
             self.key += char
         else:
             self._add(char)
@@ -119,25 +119,25 @@ class ThoughtsStream:
 
     def __init__(self) -> None:
         self._raw = ""
-        self._inside = False
+        self._is_in_text = False
         self._is_done = False
 
     @property
     def ended(self) -> bool:
-        return self._inside and self._is_done
+        return self._is_in_text and self._is_done
 
     def feed(self, delta: str) -> str:
         """Process the next piece. Return the newly readable text, '' outside of the thoughts."""
         if self._is_done:
             return ""
         self._raw += delta
-        if not self._inside:
-            begins = _BEGINS.search(self._raw)
-            if begins is None:
-                self._is_done = len(self._raw) > _MAX_START
+        if not self._is_in_text:
+            match = _START.search(self._raw)
+            if match is None:
+                self._is_done = len(self._raw) > _MAX_START_CHARACTERS
                 return ""
-            self._inside = True
-            self._raw = self._raw[begins.end() :]
+            self._is_in_text = True
+            self._raw = self._raw[match.end() :]
         text, end = "", 0
         while piece := _PIECE.match(self._raw, end):
             text += json.loads(f'"{piece[0]}"', strict=False)

@@ -2,9 +2,9 @@
 
 The structure of the reply decides, never its words. Thinking is ignored wherever it is, along with any drafts in it.
 The contents of an object's strings are never searched. An object that is cited (in quotation marks, a block quote,
-unknown markup, or a sentence) is not the reply's own. A single other object with a command is accepted, whatever
-surrounds it. Several different ones are refused with a reason for the model. Whether the command may run is decided
-later, by the authorizers.
+unknown markup, or a sentence) is not the reply's own. If only one command is in objects that are not cited, it is
+accepted, whatever surrounds it. If there are several different ones, the reply is refused, with a reason for the model.
+The authorizers decide later whether the command may run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from autoagent.core.errors import ReplyError
 from autoagent.reply.lenient_json import UnreadableJson, excerpt, format_position, is_same_json, read_object
 
-MAX_BRACES = 100  # braces without an object; bounded, since each may be scanned to the end of the reply
+MAX_BRACES = 100  # that begin no object, as the reply may be scanned to its end for each
 
 # Marks around the thinking of common reasoning models: <think> (DeepSeek, Qwen), [THINK] (Mistral), <seed:think>,
 # ◁think▷ (Kimi), <|START_THINKING|> (Cohere), <|begin_of_thought|>, and the channels of gpt-oss and of Gemma.
@@ -48,7 +48,7 @@ _QUOTES = {
 def find_command(text: str) -> dict[str, Any]:
     """Find the object with the command.
 
-    Raises ReplyError for none, several different commands, a cited one, an unreadable object, or unfinished thinking.
+    Raises ReplyError for no command, several different ones, a cited one, an unreadable object, or unfinished thinking.
     """
     if not text.strip():
         raise ReplyError("The reply is empty; answer with one JSON object that holds a command.")
@@ -64,11 +64,11 @@ def find_command(text: str) -> dict[str, Any]:
             position = mark.end()
             reading = _Reading(text, thought=reading)
         elif mark["brace"]:
-            position = reading.object(mark.start())
+            position = reading.take_object(mark.start())
         else:
             position = _end_of_thinking(text, mark)
     reading.words.append(text[position:])
-    return reading.command()
+    return reading.result()
 
 
 def _end_of_thinking(text: str, opening: re.Match[str]) -> int:
@@ -81,83 +81,85 @@ def _end_of_thinking(text: str, opening: re.Match[str]) -> int:
 
 
 class _Reading:
-    """Collect the findings in a reply.
+    """Collect the objects and words of a reply.
 
-    An end mark without a start, which some chat templates remove, begins a new reading: all before was a `thought`.
+    An end mark without a start mark (some chat templates strip it) begins a new reading: all before it was a `thought`.
     """
 
     def __init__(self, text: str, thought: _Reading | None = None) -> None:
         self.words: list[str] = []  # the words outside of objects since the last command
         self.problem: ReplyError | None = None  # why the reply cannot be used, unless it was thinking
         self._text = text
-        self._command: dict[str, Any] | None = None
+        self._reply: dict[str, Any] | None = None
         self._other_object: Mapping[str, Any] | None = None
-        self._template: dict[str, Any] | None = None
-        self._words_before: list[str] = []  # the words before the last command
-        self._citation: dict[str, Any] | None = None
-        self._braces: int = thought._braces if thought else 0
+        self._template_reply: dict[str, Any] | None = None
+        self._earlier_words: list[str] = []  # the words before the last command
+        self._cited_reply: dict[str, Any] | None = None
+        self._brace_count: int = thought._brace_count if thought else 0
         self._thinking_problem: ReplyError | None = (thought.problem or thought._thinking_problem) if thought else None
 
-    def object(self, start: int) -> int:
+    def take_object(self, start: int) -> int:
         """Process the object at the brace at `start` and return the position after it."""
         try:
             members, end = read_object(self._text, start)
         except UnreadableJson as error:
-            return self._braces_in_prose(start, error)
-        begins = start
+            return self._skip_braces(start, error)
+        header_start = start
         if header := _header_before(self._text, start):
-            name, begins = header
-            self.words[-1:] = [self.words[-1][: max(0, len(self.words[-1]) - (start - begins))]]
+            name, header_start = header
+            before = self.words.pop()
+            self.words.append(before[: max(0, len(before) - (start - header_start))])
             args = {key: value for key, value in members.items() if key != "thoughts"}
             members = {"thoughts": members.get("thoughts"), "command": {"name": name, "args": args}}
-        command = _command(members)
+        command = _command_in(members)
         reply = {"thoughts": members.get("thoughts"), "command": command}
         if command is None and "command" not in members:
             self._other_object = members
         elif _is_template(reply):  # the template, shown before the answer
-            self._template = reply
-        elif _is_cited(self._text, begins, end):
-            self._citation = reply
-        elif self._command is None or is_same_json(self._command["command"], reply["command"]):
-            self._command = self._command or reply
-            self._words_before += self.words
+            self._template_reply = reply
+        elif _is_cited(self._text, header_start, end):
+            self._cited_reply = reply
+        elif self._reply is None or is_same_json(self._reply["command"], reply["command"]):
+            self._reply = self._reply or reply
+            self._earlier_words += self.words
             self.words = []
         else:
             location = format_position(self._text, start)
-            self._note_problem(ReplyError(f"The reply holds a second, different command at {location}; send only one."))
+            problem = ReplyError(f"The reply holds a second, different command at {location}; send only one.")
+            self._refuse_unless_thinking(problem)
         return end
 
-    def _braces_in_prose(self, start: int, error: UnreadableJson) -> int:
+    def _skip_braces(self, start: int, error: UnreadableJson) -> int:
         """Return the end of a `{word}` in prose. Anything else unreadable may be the reply, or is code."""
-        self._braces += 1
-        if self._braces > MAX_BRACES:
+        self._brace_count += 1
+        if self._brace_count > MAX_BRACES:
             raise ReplyError(f"The reply holds over {MAX_BRACES} braces around no JSON; answer with the object alone.")
         end = self._text.find("}", start)
-        if error.begun or end < 0 or self._text.find("{", start + 1, end) >= 0:
-            self._note_problem(ReplyError(f"The reply is not valid JSON at {error}."), error)
+        if error.has_key or end < 0 or self._text.find("{", start + 1, end) >= 0:
+            self._refuse_unless_thinking(ReplyError(f"The reply is not valid JSON at {error}."), error)
             return start + 1
         self.words.append(self._text[start:end])
         return end
 
-    def _note_problem(self, problem: ReplyError, cause: Exception | None = None) -> None:
+    def _refuse_unless_thinking(self, problem: ReplyError, cause: Exception | None = None) -> None:
         """Record a problem, which may concern a draft in the thinking. Raises ReplyError outside of thinking."""
         self.problem = problem
-        if not _is_prose(_plain_words(self._words_before + self.words)):
+        if not _is_prose(_plain_words(self._earlier_words + self.words)):
             raise problem from cause
 
-    def command(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Return the object with the command. Raises ReplyError if it may not be intended."""
         if self.problem:
             raise self.problem
-        if self._command is None and self._citation is not None:
+        if self._reply is None and self._cited_reply is not None:
             if _is_prose(_plain_words(self.words)):
                 raise ReplyError(
                     "The only command of the reply is cited; to run it, answer with the JSON object alone."
                 )
-            return self._citation
-        if self._command is None and self._template is not None:
-            return self._template
-        if self._command is None:
+            return self._cited_reply
+        if self._reply is None and self._template_reply is not None:
+            return self._template_reply
+        if self._reply is None:
             request = 'answer with one JSON object {"thoughts": {...}, "command": {"name": ..., "args": {...}}}'
             if self._other_object is None:
                 raise ReplyError(f"The reply holds no JSON object; {request}.")
@@ -165,7 +167,7 @@ class _Reading:
             raise ReplyError(f"The reply has no 'command', only {keys}; {request}.")
         if self._thinking_problem and _plain_words(self.words).strip():  # the end mark may have been part of a text
             raise self._thinking_problem
-        return self._command
+        return self._reply
 
 
 def _is_cited(text: str, start: int, end: int) -> bool:
@@ -175,8 +177,9 @@ def _is_cited(text: str, start: int, end: int) -> bool:
     before, after = _DECORATION.sub(" ", line).rstrip(), _DECORATION.sub(" ", below.partition("\n")[0]).lstrip()
     if line.startswith(">") or (before and after and _QUOTES.get(before[-1]) == after[0]):
         return True
-    opened, closed = _OPEN_TAG.search(_DECORATION.sub(" ", above)), _CLOSE_TAG.match(_DECORATION.sub(" ", below))
-    if opened and closed and opened[1] == closed[1]:
+    open_tag = _OPEN_TAG.search(_DECORATION.sub(" ", above))
+    close_tag = _CLOSE_TAG.match(_DECORATION.sub(" ", below))
+    if open_tag and close_tag and open_tag[1] == close_tag[1]:
         return True
     return before[-1:].isalnum() and _is_prose(after)
 
@@ -211,14 +214,14 @@ _HEADERS = re.compile(
     r"(?:<\uff5ctool\u2581sep\uff5c>)?\s*(?:```json)?"
     rf"|(?:^|\n)\s*Action:\s*(?P<react>{_NAME})[ \t]*\n\s*Action Input:\s*(?:```json)?)\Z"
 )
-_MAX_HEADER = 250  # characters
+_MAX_HEADER_CHARACTERS = 250
 
 
 def _header_before(text: str, start: int) -> tuple[str, int] | None:
     """Return the command named just before an object that holds only its arguments, and where it starts."""
-    begin = max(0, start - _MAX_HEADER)
-    match = _HEADERS.search(text[begin:start].rstrip())
-    return (str(match[str(match.lastgroup)]), begin + match.start()) if match else None
+    offset = max(0, start - _MAX_HEADER_CHARACTERS)
+    match = _HEADERS.search(text[offset:start].rstrip())
+    return (str(match[str(match.lastgroup)]), offset + match.start()) if match else None
 
 
 def strip_decoration(name: str) -> str:
@@ -245,7 +248,7 @@ def plain_word(text: str) -> str:
     return text.strip().lower().strip("<>").replace(" ", "_")
 
 
-def _command(members: Mapping[str, Any]) -> Any:
+def _command_in(members: Mapping[str, Any]) -> Any:
     """Return the object for `command`, with `name` and `args` wherever they can be recognized."""
     if "command" in members:
         command = members["command"]
@@ -260,7 +263,7 @@ def _command(members: Mapping[str, Any]) -> Any:
         if isinstance(inner, list) and len(inner) == 1:
             inner = inner[0]
         if isinstance(inner, dict) and members.keys() <= {wrapper, *_OTHER_KEYS}:
-            return _command(inner)
+            return _command_in(inner)
     return _bare_command(members)
 
 
