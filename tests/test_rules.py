@@ -274,7 +274,7 @@ def test_the_subcommand_lists_adds_and_removes(tmp_path: Path, monkeypatch: pyte
         done = CliRunner().invoke(rules, arguments, obj={"state_dir": tmp_path / "s"}, catch_exceptions=False)
         return done.output
 
-    assert "There are no rules" in run("list")
+    assert "There are no saved rules" in run("list")
     assert run("add", "write_file:notes/*") == "Saved the rule write_to_file:notes/*.\n"
     assert "exists already" in run("add", "write_to_file:notes/*")
     listed = json.loads(run("list", "--json"))

@@ -83,9 +83,9 @@ class _RegistryOption(click.Option):
         self._choices = choices
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        names, about = super().get_help_record(ctx) or ("", "")
+        names, text = super().get_help_record(ctx) or ("", "")
         choices = resolve_name(f"autoagent.registry.{self._choices}")()
-        return names, f"{about}: {choices}." if about else f"{choices}."
+        return names, f"{text}: {choices}." if text else f"{choices}."
 
 
 _AGENT_FLAGS = (

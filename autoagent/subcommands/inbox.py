@@ -16,7 +16,7 @@ from autoagent.terminal.output import echo, echo_list
 from autoagent.text.figures import duration
 from autoagent.text.sanitize import shorten
 
-_MAX_SUBJECT = 2000  # characters of a question's subject
+_MAX_SUBJECT_CHARACTERS = 2000
 
 
 @click.command("inbox")
@@ -60,22 +60,22 @@ def _lines(question: OpenQuestion) -> Iterator[str]:
         yield f"  {_subject(question)}"
     command = question.command
     for text in (command.get("warning", ""), command.get("preview", ""), question.text, question.question):
-        yield from (f"  {line}" for line in shorten(text, _MAX_SUBJECT).splitlines())
+        yield from (f"  {line}" for line in shorten(text, _MAX_SUBJECT_CHARACTERS).splitlines())
     yield f"  autoagent inbox {question.id} TEXT"
 
 
 def _subject(question: OpenQuestion) -> str:
     """Return the command to decide on, on one line, or the words of the question."""
     if not question.command:
-        return shorten(question.question.replace("\n", " "), _MAX_SUBJECT)
+        return shorten(question.question.replace("\n", " "), _MAX_SUBJECT_CHARACTERS)
     args = json.dumps(question.command["arguments"], ensure_ascii=False)
-    return f"{question.command['name']} ({question.command['risk']}) {shorten(args, _MAX_SUBJECT)}"
+    return f"{question.command['name']} ({question.command['risk']}) {shorten(args, _MAX_SUBJECT_CHARACTERS)}"
 
 
 def _age(question: OpenQuestion) -> str:
     now = time.time()
-    asked = f"for {duration(now - question.asked)}"
+    age = f"for {duration(now - question.asked)}"
     if question.until is None:
-        return asked
+        return age
     left = question.until - now
-    return f"{asked}, {duration(left)} left" if left > 0 else f"{asked}, the run has continued"
+    return f"{age}, {duration(left)} left" if left > 0 else f"{age}, the run has continued"

@@ -51,8 +51,10 @@ def _open_memory(
 ) -> AbstractContextManager[LivingMemory]:
     if not ctx.meta[_OF_USER]:
         return open_memory_for_subcommand(settings, embedder)
-    own = user_memory(settings)
-    return (dataclasses.replace(own, embedder=embedder) if embedder else own).open(print_message)
+    memory_of_user = user_memory(settings)
+    if embedder:
+        memory_of_user = dataclasses.replace(memory_of_user, embedder=embedder)
+    return memory_of_user.open(print_message)
 
 
 def _embedder(ctx: click.Context, settings: Settings) -> Embedder:
@@ -88,18 +90,18 @@ _filter_options = flags(
 )
 
 
-def _matching(given: Mapping[str, Any]) -> Callable[[RetrievedMemory], bool]:
-    """Return a predicate that tells whether a memory passes the filters that were given."""
+def _matching(filters: Mapping[str, Any]) -> Callable[[RetrievedMemory], bool]:
+    """Return a predicate that tells whether a memory passes the filters that were filters."""
     for name in ("kind", "run", "source"):
-        if given[name] == "":  # such as an unset variable in a script: it would match every memory
+        if filters[name] == "":  # such as an unset variable in a script: it would match every memory
             raise click.UsageError(f"--{name} is empty.")
-    ends = [given[name] for name in ("before", "until") if given[name] is not None]
+    ends = [filters[name] for name in ("before", "until") if filters[name] is not None]
     return lambda memory: (
-        given["kind"] in (None, memory.kind)
-        and memory.run.startswith(given["run"] or "")
-        and (given["source"] or "") in plain_sources(memory.source)
+        filters["kind"] in (None, memory.kind)
+        and memory.run.startswith(filters["run"] or "")
+        and (filters["source"] or "") in plain_sources(memory.source)
         and all(memory.made < end for end in ends)
-        and (given["since"] is None or memory.made >= given["since"])
+        and (filters["since"] is None or memory.made >= filters["since"])
     )
 
 
@@ -117,13 +119,13 @@ def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool,
     """List the memories, the most recently stored or used first."""
     with _open_memory(ctx, Session.read(ctx.obj).settings) as living:
         if _are_given(filters):
-            found = list(filter(_matching(filters), living.store.listed()))
-            memories, count = found[offset : offset + limit], len(found)
+            matches = list(filter(_matching(filters), living.store.listed()))
+            memories, count = matches[offset : offset + limit], len(matches)
         else:
             memories, count = living.store.listed(limit, offset), len(living)
     summary = f"{len(memories)} of {count} memories; --limit and --offset show others."
-    nothing = "No memory matches." if _are_given(filters) else "The memory is empty."
-    echo_list(memories, as_json, _object, _line, summary if count else nothing, _COLUMNS)
+    empty_text = "No memory matches." if _are_given(filters) else "The memory is empty."
+    echo_list(memories, as_json, _object, _line, summary if count else empty_text, _COLUMNS)
     if memories and len(memories) < count and not as_json:
         echo(summary, err=True)
 
@@ -207,13 +209,13 @@ def core(ctx: click.Context, as_json: bool) -> None:
 
     settings = Session.read(ctx.obj).settings
     with _open_memory(ctx, settings) as living:
-        found = living.core()
+        memories = living.core()
     echo_list(
-        found, as_json, _object, _line, "The core is empty; `autoagent memory core add TEXT` adds to it.", _COLUMNS
+        memories, as_json, _object, _line, "The core is empty; `autoagent memory core add TEXT` adds to it.", _COLUMNS
     )
-    shown = core_fitting(found, CORE_TOKENS, counter(settings.model or settings.smart_llm), time.time())
-    if shown < len(found) and not as_json:
-        echo(f"Prompts show the first {shown} of {len(found)}; there is no room for the others.", err=True)
+    count = core_fitting(memories, CORE_TOKENS, counter(settings.model or settings.smart_llm), time.time())
+    if count < len(memories) and not as_json:
+        echo(f"Prompts show the first {count} of {len(memories)}; there is no room for the others.", err=True)
 
 
 _public_option = click.option(
@@ -280,11 +282,11 @@ def forget(ctx: click.Context, /, id: int | None, **filters: Any) -> None:
         raise click.UsageError("Give either an ID, or options that select memories.")
     with _open_memory(ctx, Session.open(ctx.obj).settings) as living:
         if id is None:
-            found = list(filter(_matching(filters), living.store.listed()))
-            runs = {memory.run.partition(":")[0] for memory in found}
+            matches = list(filter(_matching(filters), living.store.listed()))
+            runs = {memory.run.partition(":")[0] for memory in matches}
             if filters["run"] and len(runs) > 1:
                 raise click.UsageError(f"--run {filters['run']} matches {len(runs)} runs; give more of the id.")
-            ids = [memory.id for memory in found if not memory.pinned]
+            ids = [memory.id for memory in matches if not memory.pinned]
             echo(f"Forgot {sum(map(living.forget, ids))} memories.")
             return
         if not living.forget(id):
@@ -368,9 +370,9 @@ def trash(ctx: click.Context, as_json: bool) -> None:
 def dreams(ctx: click.Context, as_json: bool) -> None:
     """List the dreams, newest last."""
     with _open_memory(ctx, Session.read(ctx.obj).settings) as living:
-        found = living.journal.dreams() if living.journal else []
+        dream_list = living.journal.dreams() if living.journal else []
     echo_list(
-        found,
+        dream_list,
         as_json,
         dataclasses.asdict,
         lambda dream: f"{minute(dream.t)}  {len(dream.forgotten)} forgotten: {dream.text or dream.problem}",

@@ -45,8 +45,8 @@ from autoagent.terminal.console import Console
 from autoagent.text.sanitize import shorten
 from autoagent.text.wrapping import ago, cut
 
-MAX_SEARCHED = 500  # runs
-_MAX_ROWS = 10  # runs listed at once
+MAX_SEARCHED_RUNS = 500
+_MAX_LISTED_RUNS = 10
 
 
 @click.command("resume")
@@ -104,12 +104,12 @@ def continue_run(session: Session, leg: Leg) -> int:
 def _choose_run(session: Session) -> str:
     """Return the run that the user chooses, or the newest. Raises StateError if there is none."""
     given, state_dir = session.flags, session.settings.state_dir
-    finished = bool(given.get("wish") or given.get("newest"))
-    picks = not finished and sys.stdin.isatty() and sys.stderr.isatty() and not given.get("json_output")
-    found = list(itertools.islice(earlier_runs(state_dir), MAX_SEARCHED)) if picks else []
-    if len(found) > 1:
-        return _pick_run(found, ClickTerminal())
-    return found[0].run if found else newest_run(state_dir, finished=finished)
+    may_be_finished = bool(given.get("wish") or given.get("newest"))
+    may_ask = not may_be_finished and sys.stdin.isatty() and sys.stderr.isatty() and not given.get("json_output")
+    runs = list(itertools.islice(earlier_runs(state_dir), MAX_SEARCHED_RUNS)) if may_ask else []
+    if len(runs) > 1:
+        return _pick_run(runs, ClickTerminal())
+    return runs[0].run if runs else newest_run(state_dir, finished=may_be_finished)
 
 
 def _pick_run(runs: Sequence[EarlierRun], terminal: ClickTerminal) -> str:
@@ -118,26 +118,26 @@ def _pick_run(runs: Sequence[EarlierRun], terminal: ClickTerminal) -> str:
     Enter takes the newest unfinished run. Raises StopRun at the end of the input.
     """
     searchable = {run.run: f"{run.run} {run.name} {run.status or 'unfinished'}".casefold() for run in runs}
-    shown = list(runs)
+    matches = list(runs)
     while True:
-        default = next((number for number, run in enumerate(shown, 1) if run.status != Status.FINISHED), 1)
-        for number, run in enumerate(shown[:_MAX_ROWS], 1):
+        default = next((number for number, run in enumerate(matches, 1) if run.status != Status.FINISHED), 1)
+        for number, run in enumerate(matches[:_MAX_LISTED_RUNS], 1):
             start = f"{number:>3}  {ago(run.updated, time.time()):<15} {run.status or 'unfinished':<11} "
             terminal.say(next(cut(run.name, shutil.get_terminal_size().columns - 1, start, at_spaces=True)))
-        more = f", {len(shown) - _MAX_ROWS} more by words" if len(shown) > _MAX_ROWS else ""
+        more = f", {len(matches) - _MAX_LISTED_RUNS} more by words" if len(matches) > _MAX_LISTED_RUNS else ""
         try:
             answer = terminal.ask(f"Which run? Number, or words to search{more} [{default}]:", str(default)).strip()
         except EOFError:
             raise StopRun(Outcome(Status.STOPPED, "Nothing was resumed.")) from None
-        if answer.isdecimal() and 0 < int(answer) <= len(shown):
-            return shown[int(answer) - 1].run
+        if answer.isdecimal() and 0 < int(answer) <= len(matches):
+            return matches[int(answer) - 1].run
         words = answer.casefold().split()
-        found = [run for run in runs if all(word in searchable[run.run] for word in words)]
-        if len(found) == 1:
-            return found[0].run
-        if not found:
+        new_matches = [run for run in runs if all(word in searchable[run.run] for word in words)]
+        if len(new_matches) == 1:
+            return new_matches[0].run
+        if not new_matches:
             terminal.say(f"No run matches {answer!r}.")
-        shown = found or list(runs)
+        matches = new_matches or list(runs)
 
 
 def _ask_next_wish(session: Session, run: str, run_start: RunStarted) -> str:
@@ -181,8 +181,8 @@ def _resume(
                 tainted.inherit(Path(old_workspace), {run}, sys.maxsize)
             _go_back(log, settings, run_start, step, console, force=force)
             if new := [*report_lost_events(log, console.warn), *report_changes(run_start, plan.start, console, wish)]:
-                done = (event.step for event in read(settings.state_dir, run, (Thought, Rejected)) if not event.agent)
-                last = max(done, default=0)  # including revoked steps
+                steps = (event.step for event in read(settings.state_dir, run, (Thought, Rejected)) if not event.agent)
+                last = max(steps, default=0)  # including revoked steps
                 for event in new:
                     log.append(replace(event, step=last))
             return log
@@ -204,17 +204,17 @@ def _resume_team(session: Session, run: str, run_start: RunStarted, step: int | 
     console = build.console_of(session)
     plan, log = plan_of_run(session, console, run, team_of_run(run, run_start))
     with log:
-        if changed := change_warning(run_start):
-            console.warn(changed)
+        if warning := change_warning(run_start):
+            console.warn(warning)
         return plan.drive(lambda _: log)
 
 
 def _check_step(settings: Settings, run: str, step: int) -> None:
     steps = {event.step for event in replies(settings, run)}
     if step and step not in steps:
-        there = f"it is at step {max(steps)}" if steps else "it has none yet"
+        position = f"it is at step {max(steps)}" if steps else "it has none yet"
         raise StateError(
-            f"The run {run} cannot go back to step {step}: {there}, and this step was never done or was already "
+            f"The run {run} cannot go back to step {step}: {position}, and this step was never done or was already "
             f"taken back. `autoagent fork {run} --at {step}` can continue from a step that was taken back."
         )
     if step == max(steps, default=0) and newest_state(settings.state_dir, run)[1] == Status.FINISHED:
@@ -231,8 +231,8 @@ def _go_back(
     history = restoring.history_of_run(state_dir, log.run)
     snapshots = restoring.open_snapshots(state_dir, restoring.workspace_of(run_start), console.warn)
     if history.unfinished:
-        done = restoring.describe_outcome(restoring.finish(log, snapshots, history))
-        console.say(f"Completed an interrupted restoration. {done}")
+        outcome = restoring.describe_outcome(restoring.finish(log, snapshots, history))
+        console.say(f"Completed an interrupted restoration. {outcome}")
     if step is not None:
         tree = restoring.history_of_run(state_dir, log.run, until=step).tree or history.first
         if tree:
@@ -279,19 +279,21 @@ def _fork(session: Session, run: str, step: int, shared: list[Event], feedback: 
     check_flags(session.flags, settings)
     console = build.console_of(session)
     if "team" in run_start.settings:
-        with ExitStack() as unused:
-            moved = replace(run_start, workspace=str(_new_folder(Path(run_start.workspace), folder, unused)))
-            return Leg("", _fork_team(_Branch(run, step, shared, run_start, moved, session, console, unused), feedback))
-    with open_parts(session, console) as parts, ExitStack() as unused:
+        with ExitStack() as cleanup:
+            moved_start = replace(run_start, workspace=str(_new_folder(Path(run_start.workspace), folder, cleanup)))
+            return Leg(
+                "", _fork_team(_Branch(run, step, shared, run_start, moved_start, session, console, cleanup), feedback)
+            )
+    with open_parts(session, console) as parts, ExitStack() as cleanup:
         replies_used = count_replies(settings, run, step)
         model = parts.extensions.model(lambda: build.open_model(settings, console, replies_used))
-        place = _new_folder(Path(run_start.workspace), folder, unused)
-        moved = replace(run_start, workspace=str(place))
+        place = _new_folder(Path(run_start.workspace), folder, cleanup)
+        moved_start = replace(run_start, workspace=str(place))
         task = task_of_run(run_start, session.flags, console.say)
-        plan = plan_run(session.working_in(place), console, parts, model, task, moved)
+        plan = plan_run(session.working_in(place), console, parts, model, task, moved_start)
         user_events = [Feedback(text=feedback)] if feedback else []
-        branch = _Branch(run, step, shared, run_start, moved, session, console, unused)
-        changes = report_changes(moved, plan.start, console)
+        branch = _Branch(run, step, shared, run_start, moved_start, session, console, cleanup)
+        changes = report_changes(moved_start, plan.start, console)
         code = drive(plan, lambda tainted: branch.new_log(tainted, user_events, changes))
         return Leg(console.tally.run, code, next_wish(plan))
 
@@ -306,46 +308,46 @@ def _fork_team(branch: _Branch, feedback: str | None) -> int:
     if feedback:
         team.env.publish_message(Message(feedback, "Human", id=f"user.fork.{branch.run}.{branch.step}"))
     until = branch.step + int(branch.run_start.settings["team"]["n_round"])
-    plan = TeamPlan(team, branch.session, branch.console, until, branch.moved)
+    plan = TeamPlan(team, branch.session, branch.console, until, branch.moved_start)
     return plan.drive(lambda tainted: branch.new_log(tainted, (), ()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """Describe a run that shares the steps of another one up to a `step`, with its workspace in another place.
+    """A run that shares the steps of another one up to a `step`, with its workspace in another place.
 
-    `moved` is the other run's `run_start` event, in the new place. `unused` removes its files if it cannot begin.
+    `moved_start` is the other run's `run_start`, in the new place. `cleanup` removes the files if it cannot begin.
     """
 
     run: str
     step: int
     shared: list[Event]
     run_start: RunStarted
-    moved: RunStarted
+    moved_start: RunStarted
     session: Session
     console: Console
-    unused: ExitStack
+    cleanup: ExitStack
 
     def new_log(self, tainted: TaintedFiles, feedback: Iterable[Event], changes: Iterable[Event]) -> EventLog:
         """Restore the files and their labels before creating the log, so that an existing fork is always complete."""
         settings, console, run, step = self.session.settings, self.console, self.run, self.step
-        place = Path(self.moved.workspace)
-        snapshots = restoring.open_snapshots(settings.state_dir, restoring.workspace_of(self.moved), console.warn)
+        place = Path(self.moved_start.workspace)
+        snapshots = restoring.open_snapshots(settings.state_dir, restoring.workspace_of(self.moved_start), console.warn)
         history = restoring.history_of(self.shared)
         tree = history.tree or restoring.history_of_run(settings.state_dir, run).first
         if not tree:  # no snapshot recorded a change in the run
             original = restoring.workspace_of(self.run_start)
             tree = restoring.open_snapshots(settings.state_dir, original, console.warn).take()
             console.say("The run has no snapshots: the workspace begins with the files as they are now.")
-        restored = restoring.describe_outcome(snapshots.restore(tree))
-        console.say(f"Forked from {run} after step {step} into {place}. {restored}")
+        outcome = restoring.describe_outcome(snapshots.restore(tree))
+        console.say(f"Forked from {run} after step {step} into {place}. {outcome}")
         runs = {run, *(event.run for event in self.shared)}
         tainted.inherit(Path(self.run_start.workspace), runs, len(self.shared))
         log = EventLog.fork(settings.state_dir, run, len(self.shared), mask=build.mask_of(settings))
-        self.unused.pop_all()
+        self.cleanup.pop_all()
         log.on_replay(console.pass_over)
-        marks = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *feedback]
-        for event in (*marks, *changes):
+        first_events = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *feedback]
+        for event in (*first_events, *changes):
             log.append(replace(event, step=history.step))
         return log
 
@@ -361,25 +363,25 @@ def _newest_start(run: str, step: int, shared: list[Event]) -> RunStarted:
     return starts[-1]
 
 
-def _new_folder(origin: Path, named: str | None, unused: ExitStack) -> Path:
-    """Return an empty folder for the workspace: the named one, or a new one beside the other run's.
+def _new_folder(origin: Path, name: str | None, cleanup: ExitStack) -> Path:
+    """Return an empty folder for the workspace: the one with this name, or a new one beside the other run's.
 
-    `unused` removes a folder created here if it is still empty. Raises SettingsError if it is not empty or
+    `cleanup` removes a folder created here if it is still empty. Raises SettingsError if it is not empty or
     cannot be created.
     """
-    place = Path(named).absolute() if named else origin
+    place = Path(name).absolute() if name else origin
     try:
-        if named and place.exists():
+        if name and place.exists():
             if any(place.iterdir()):
-                raise SettingsError(f"The folder {named} is not empty; name a new folder for the fork.")
+                raise SettingsError(f"The folder {name} is not empty; name a new folder for the fork.")
             return place
-        if not named:
-            free = (origin.with_name(f"{origin.name}-fork{number}") for number in itertools.count(1))
-            place = next(folder for folder in free if not folder.exists())
+        if not name:
+            candidates = (origin.with_name(f"{origin.name}-fork{number}") for number in itertools.count(1))
+            place = next(folder for folder in candidates if not folder.exists())
         place.mkdir(parents=True)
     except OSError as error:
         raise SettingsError(f"Cannot use {place}: {error.strerror}. Name another folder with -w.") from error
-    unused.callback(_remove_empty, place)
+    cleanup.callback(_remove_empty, place)
     return place
 
 

@@ -133,26 +133,26 @@ class _Proposals:
 
 def with_model(session: Session, terminal: ClickTerminal) -> Session:
     """Return the session with a model: from the menu if none is named, or in place of a missing default."""
-    settings, chosen = session.settings, session.settings.model_choice
+    settings, choice = session.settings, session.settings.model_choice
     if not setup_wizard.model_is_chosen(settings):
         if settings.continuous and not terminal.interactive:
             raise SetupError(setup_wizard.NO_MODEL)
         from autoagent.models.servers import find_servers
 
-        choice = setup_wizard.choose_model(terminal, find_servers)
-        if choice.save:
-            save_variables(choice.env)
-        return session.with_variables(choice.env)
-    if not (chosen.provider.endpoint and settings.openai_base_url):
+        answer = setup_wizard.choose_model(terminal, find_servers)
+        if answer.save:
+            save_variables(answer.env)
+        return session.with_variables(answer.env)
+    if not (choice.provider.endpoint and settings.openai_base_url):
         return session
     from autoagent.models.openai.diagnosis import alternatives, first_names
 
-    named = bool(chosen.argument) or session.loaded.origins["smart_llm"] != "default"
-    available = alternatives(settings.of_models, chosen.argument or settings.smart_llm, named=named)
+    named = bool(choice.argument) or session.loaded.origins["smart_llm"] != "default"
+    available = alternatives(settings.of_models, choice.argument or settings.smart_llm, named=named)
     if not available:
         return session
     if named:
-        model = chosen.argument or settings.smart_llm
+        model = choice.argument or settings.smart_llm
         terminal.say(one_line(f"{settings.host} does not list the model {model}; it has {first_names(available)}."))
         return session
     try:

@@ -122,10 +122,10 @@ def report(
         raise click.UsageError("Give one of: a RUN, optionally with --compare, --fleet DIR, --team RUN.")
     enforce_inside(output)
     if fleet:
-        written = write_fleet(fleet, output)
+        message = write_fleet(fleet, output)
     else:
-        written = write_run(Session.read(ctx.obj).settings.state_dir, output, run, compare=compare, team=team)
-    echo(written, err=True)
+        message = write_run(Session.read(ctx.obj).settings.state_dir, output, run, compare=compare, team=team)
+    echo(message, err=True)
 
 
 def _show_events(console: Console, state_dir: Path, run: str, step: int | None, *, paced: bool = False) -> None:
@@ -143,7 +143,7 @@ def _show_events(console: Console, state_dir: Path, run: str, step: int | None, 
             console.pass_over(event)
             continue
         if paced and last is not None:
-            time.sleep(min(max(0.0, event.t - last), LONGEST_PAUSE))
+            time.sleep(min(max(0.0, event.t - last), MAX_PAUSE_SECONDS))
         last = event.t
         console.show(event)
 
@@ -157,7 +157,7 @@ def _show_end(console: Console, log: Path, step: int | None) -> None:
         raise StateError(f"The run {console.tally.run} has {steps}, and no step {step}.")
 
 
-LONGEST_PAUSE = 3.0  # seconds, even if the model or the user took longer
+MAX_PAUSE_SECONDS = 3.0  # even if the model or the user took longer
 
 
 @click.command("replay")
@@ -165,9 +165,9 @@ LONGEST_PAUSE = 3.0  # seconds, even if the model or the user took longer
 @click.option("--fast", is_flag=True, help="Without pauses.")
 @_step_option
 @_full_option
-@click.option("--verify", "verifies", is_flag=True, help="Check that the log explains every prompt that was sent.")
+@click.option("--verify", "verify", is_flag=True, help="Check that the log explains every prompt that was sent.")
 @click.pass_context
-def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: bool, verifies: bool) -> None:
+def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: bool, verify: bool) -> None:
     """Replay RUN step by step, at its own speed with long pauses cut short. No command is run, and no model is asked.
 
     With --verify, show nothing: derive each prompt from the events before it and compare its sha256 with the prompt
@@ -175,7 +175,7 @@ def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: boo
     """
     settings = Session.read(ctx.obj).settings
     run = find_run(settings.state_dir, run)
-    if verifies:
+    if verify:
         ctx.exit(_verify(settings.state_dir, run))
     at_terminal = sys.stdout.isatty()
     color, plain = build.palette(settings, at_terminal), settings.plain_output or not at_terminal
@@ -188,7 +188,7 @@ def _verify(state_dir: Path, run: str) -> int:
     from autoagent.session.prompt_replay import verify
 
     prompts = list(verify(read(state_dir, run)))
-    differing = [prompted for prompted, same in prompts if not same]
+    differing = [prompted for prompted, is_same in prompts if not is_same]
     if not differing:
         echo(f"{counted(len(prompts), 'prompt')} of {run} derived from its log: each matches the prompt that was sent.")
         return 0

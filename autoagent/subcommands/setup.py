@@ -30,7 +30,7 @@ from autoagent.text.redaction import MASK, Redactor
     "setup",
     cls=PartsGroup,
     invoke_without_command=True,
-    parts={
+    parts={  # the names here, and those of the subcommands
         "check": "doctor",
         "show": "config",
         "model": "model",
@@ -54,8 +54,10 @@ def setup(ctx: click.Context) -> None:
             save_variables(choice.env)
             terminal.say("Saved in .env.")
         else:
-            shown = (name if name == "OPENAI_API_KEY" else f"{name}={value}" for name, value in choice.env.items())
-            terminal.say(f"Not saved; to use it, set {' and '.join(shown)}.")
+            assignments = (
+                name if name == "OPENAI_API_KEY" else f"{name}={value}" for name, value in choice.env.items()
+            )
+            terminal.say(f"Not saved; to use it, set {' and '.join(assignments)}.")
     path = settings.ai_settings_file
     try:
         if is_saved(path) and not terminal.decide(f"Replace the task in {path}? y = yes, n = no:"):
@@ -81,15 +83,15 @@ def config(ctx: click.Context, show_all: bool, show_origin: bool, as_json: bool)
         echo_json(rows)
         return
     changed = {f.name for f in dataclasses.fields(all_settings()) if getattr(session.settings, f.name) != f.default}
-    shown = [row for row in rows if show_all or row["left_out"] or row["name"] in changed]
-    for group, members in groupby(shown, lambda row: row["group"]):
+    visible_rows = [row for row in rows if show_all or row["left_out"] or row["name"] in changed]
+    for group, members in groupby(visible_rows, lambda row: row["group"]):
         echo(f"{group}:")
         for row in members:
             value = ",".join(row["value"]) if isinstance(row["value"], (list, tuple)) else row["value"]
             reason = f"; left out: {row['left_out']}" if row["left_out"] else ""
             origin = f"  ({row['origin']}{reason})" if show_origin else ""
             echo(f"  {row['name']} = {'' if value is None else value}{origin}")
-    if rest := len(rows) - len(shown):
+    if rest := len(rows) - len(visible_rows):
         echo(f"{rest} of {len(rows)} settings have their default values; --all shows them.", err=True)
 
 
@@ -97,7 +99,7 @@ def _rows(session: Session) -> Iterator[dict[str, Any]]:
     loaded = session.loaded
     left_out = {untrusted.setting: one_line(untrusted.location) for untrusted in session.left_out}
     redactor = Redactor(secrets_of(loaded.settings))
-    group = ""
+    group = ""  # a setting without a group belongs to that of the one before it
     for setting in dataclasses.fields(all_settings()):
         group = setting.metadata.get("group") or GROUPS.get(setting.name, group)
         value = getattr(loaded.settings, setting.name)
@@ -120,9 +122,9 @@ def _rows(session: Session) -> Iterator[dict[str, Any]]:
 @click.option("--json", "as_json", is_flag=True, help="A list of objects: check, status, found, mend.")
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Check key, endpoint, model, embedder, folders and settings. Say how to fix each fault.
+    """Check key, endpoint, model, embedder, folders and settings. Say how to fix each problem.
 
-    Exit status: 0 it can run, 2 the settings cannot be used, 3 no model can be used, 1 anything else is broken.
+    Exit status: 0 if it can run, 2 if a setting is invalid, 3 if no model can be used, 1 for any other failure.
     """
     from autoagent.session.diagnosis import examine
 
@@ -150,19 +152,19 @@ def model() -> None:
 @model.command("list")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects.")
 def list_models(as_json: bool) -> None:
-    """Show the models that need no key."""
-    known = weights.EMBEDDED
+    """Show the embedded model, which needs no key."""
+    embedded = weights.EMBEDDED
     row = {
-        "name": known.name,
-        "size": known.size,
-        "license": known.license,
+        "name": embedded.name,
+        "size": embedded.size,
+        "license": embedded.license,
         "installed": weights.is_installed(),
         "path": str(weights.path()),
-        "sha256": known.sha256,
-        "url": known.url,
+        "sha256": embedded.sha256,
+        "url": embedded.url,
     }
     state = f"installed in {row['path']}" if row["installed"] else "not installed (autoagent model fetch)"
-    line = f"{known.name}  {known.size / 1e9:.1f} GB  {known.license}  {state}"
+    line = f"{embedded.name}  {embedded.size / 1e9:.1f} GB  {embedded.license}  {state}"
     echo_list([row], as_json, lambda row: row, lambda row: line, empty="")
 
 
@@ -209,4 +211,4 @@ def migrate(folder: Path, apply: bool, as_json: bool) -> None:
     for row in migration.rows:
         line = f"{row.how:9}  {row.item:{width}}  {'-> ' + row.to if row.to else ''}{row.why}"
         echo(" ".join(line.splitlines()).rstrip())
-    echo("Done; start autoagent here." if apply else "Nothing was written; --apply carries it out.", err=True)
+    echo("Done; start autoagent here." if apply else "Nothing was written; --apply carries out the plan.", err=True)

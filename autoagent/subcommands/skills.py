@@ -39,13 +39,13 @@ def skills() -> None:
 def list_skills(ctx: click.Context, as_json: bool) -> None:
     """List your skills and those of this folder."""
     session = Session.load(ctx.obj)
-    own = user_skills_path()
-    found = [(skill, True) for skill in skills_in(own, own, _warn)]
+    user_path = user_skills_path()
+    skills_here = [(skill, True) for skill in skills_in(user_path, user_path, _warn)]
     for skill in folder_skills(session.folder, _warn):
-        found.append((skill, session.holds(untrusted_skill(skill, session.folder))))
+        skills_here.append((skill, session.holds(untrusted_skill(skill, session.folder))))
     rows: list[dict[str, Any]] = [
         {"name": skill.name, "description": skill.description, "place": str(skill.place), "trusted": trusted}
-        for skill, trusted in found
+        for skill, trusted in skills_here
     ]
     echo_list(rows, as_json, lambda row: row, _line, "There are no skills.")
 
@@ -111,7 +111,8 @@ def _line(row: dict[str, Any]) -> str:
     return f"{row['name']}  ({row['place']}){note}\n    {row['description']}"
 
 
-MAX_CALL, MAX_CALLS = 300, 80  # characters per call shown to the model, and number of calls
+MAX_CALL_CHARACTERS = 300  # of each call shown to the model
+MAX_CALLS = 80
 REPLY_TOKENS = 1500
 
 
@@ -133,16 +134,16 @@ def done_work(events: Iterable[Event]) -> tuple[Sequence[str], Sequence[str], It
             case Started():
                 call = event.call
             case Returned() if call is not None:
-                calls.append(f"{shorten(str(call), MAX_CALL)} -> {'ok' if event.ok else 'failed'}")
+                calls.append(f"{shorten(str(call), MAX_CALL_CHARACTERS)} -> {'ok' if event.ok else 'failed'}")
                 sources |= dict.fromkeys(filter(None, (event.meta.source,)))
     return goals, calls, sources
 
 
 def proposal_prompt(goals: Sequence[str], calls: Sequence[str]) -> str:
     """Return the prompt that asks a model to write a skill."""
-    reached, used = "\n".join(f"- {goal}" for goal in goals), "\n".join(shorten_lines(calls, MAX_CALLS))
+    goal_list, call_list = "\n".join(f"- {goal}" for goal in goals), "\n".join(shorten_lines(calls, MAX_CALLS))
     return (
-        f"An agent has reached these goals:\n{reached}\n\nIt used these commands:\n{used}\n\n"
+        f"An agent has reached these goals:\n{goal_list}\n\nIt used these commands:\n{call_list}\n\n"
         "Write down as a skill how such a task is done, so that another agent does it quicker next time: what to look "
         "at first, which steps in which order, what went wrong and how to avoid it. Leave out what belongs to this one "
         "task alone, and all secrets. Answer with nothing but the text of its SKILL.md, in this form:\n"
@@ -154,7 +155,7 @@ def proposal_prompt(goals: Sequence[str], calls: Sequence[str]) -> str:
 def proposed_text(reply: str) -> str:
     """Return the SKILL.md in a reply, without a fence or text around it."""
     text = reply.strip().replace("\r\n", "\n")
-    if fenced := re.search(r"```\w*\n(---\n.*?)\n```\s*$", text, re.DOTALL):
-        text = fenced[1]
+    if block := re.search(r"```\w*\n(---\n.*?)\n```\s*$", text, re.DOTALL):
+        text = block[1]
     start = re.search(r"^---$", text, re.MULTILINE)
     return (text[start.start() :] if start else text).strip() + "\n"

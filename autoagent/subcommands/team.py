@@ -59,12 +59,12 @@ def _attachments_of(given: dict[str, Any], idea: str, session: Session) -> Itera
     """Yield the files named in the idea as `@path`, and any piped input, as messages of the user."""
     settings = session.settings
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", settings.workspace.absolute())
-    found = Attachments(settings.workspace, tainted, ClickTerminal().say).at_start([idea], given.get(PIPED, ""))
-    for attachment in found:
+    attachments = Attachments(settings.workspace, tainted, ClickTerminal().say).at_start([idea], given.get(PIPED, ""))
+    for attachment in attachments:
         message = Message(f"{attachment.sender}:\n{attachment.text}", "Human")
-        outside = str(attachment.data.get("untrusted", ""))
-        sources = [outside, PRIVATE if attachment.data.get("private") else ""]
-        message.origin = Origin(", ".join(filter(None, sources)), trusted=not outside)
+        outside_source = str(attachment.data.get("untrusted", ""))
+        sources = [outside_source, PRIVATE if attachment.data.get("private") else ""]
+        message.origin = Origin(", ".join(filter(None, sources)), trusted=not outside_source)
         yield message
 
 

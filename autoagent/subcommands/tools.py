@@ -52,11 +52,11 @@ def commands(ctx: click.Context, as_json: bool) -> None:
     from autoagent.commands import selection
 
     registry = selection.available(Session.read(ctx.obj).settings)
-    plugins = {
-        command.spec.name: one.plugin for one in selection.added() if not one.plugin.is_ours for command in one.commands
-    }
-    for problem in filter(None, (one.problem for one in selection.added())):
-        echo(f"autoagent: {problem}", err=True)
+    additions = [addition for addition in selection.added() if not addition.plugin.is_ours]
+    plugin_by_command = {command.spec.name: each.plugin for each in additions for command in each.commands}
+    for addition in selection.added():
+        if addition.problem:
+            echo(f"autoagent: {addition.problem}", err=True)
     rows: list[dict[str, Any]] = [
         {
             "name": spec.name,
@@ -66,7 +66,7 @@ def commands(ctx: click.Context, as_json: bool) -> None:
             "risk": spec.risk,
             "aliases": list(spec.aliases),
             "reason": registry.switched_off.get(spec.name, ""),
-            "plugin": plugins[spec.name].description if spec.name in plugins else "",
+            "plugin": plugin_by_command[spec.name].description if spec.name in plugin_by_command else "",
         }
         for spec in selection.all_specs()
     ]

@@ -1,12 +1,13 @@
-"""Define `autoagent trust` and `rules`: the settings that a folder may make, and calls that run without a question."""
+"""Define `autoagent trust` and `rules`: which settings of a folder take effect, and which calls run without asking."""
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -25,20 +26,20 @@ from autoagent.terminal.output import echo, echo_list, minute
 
 @click.command("trust")
 @click.argument("place", default=".", metavar="[FOLDER | FILE]", type=click.Path(path_type=Path))
-@click.option("--list", "lists", is_flag=True, help="List the trusted folders and values.")
+@click.option("--list", "show_list", is_flag=True, help="List the trusted folders and values.")
 @click.option("--revoke", is_flag=True, help="Stop trusting FOLDER.")
 @click.option("--json", "as_json", is_flag=True, help="With --list: a list of objects: folder, items, time.")
 @click.pass_context
-def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: bool) -> None:
+def trust(ctx: click.Context, place: Path, show_list: bool, revoke: bool, as_json: bool) -> None:
     """Show the values of FOLDER that reach out, weaken a boundary or run a program, and trust the folder with them.
 
     Default: the current folder. At a terminal it asks first. Each value is trusted until it changes. The checks in the
     FILE of a task or a team are trusted for the current folder. The FOLDER of a fleet that was not started here is
     trusted with its runs.
     """
-    if as_json and not lists:
+    if as_json and not show_list:
         raise click.UsageError("--json requires --list.")
-    if lists:
+    if show_list:
         echo_list(
             Trusted(user_state_path(os.environ)).records(),
             as_json,
@@ -52,9 +53,9 @@ def trust(ctx: click.Context, place: Path, lists: bool, revoke: bool, as_json: b
     elif not place.exists():
         raise click.UsageError(f"{place} does not exist.")
     elif place.is_file():
-        _trust(Session.load(ctx.obj, file_values=_checks_in(place, ctx.obj)))
+        _ask_to_trust(Session.load(ctx.obj, file_values=_checks_in(place, ctx.obj)))
     else:
-        _trust(Session.load(ctx.obj, folder=place.resolve(), task=True, file_values=origin_in(place)))
+        _ask_to_trust(Session.load(ctx.obj, folder=place.resolve(), task=True, file_values=origin_in(place)))
 
 
 def _checks_in(file: Path, flags: Any) -> list[UntrustedValue]:
@@ -63,17 +64,17 @@ def _checks_in(file: Path, flags: Any) -> list[UntrustedValue]:
     from autoagent.teams.team_file import read_team
     from autoagent.text.yaml_file import read_mapping
 
-    if file.suffix in (".jsonl", ".csv") or "tasks" in (keys := read_mapping(file, None)):
+    if file.suffix in (".jsonl", ".csv") or "tasks" in (mapping := read_mapping(file, None)):
         from autoagent.fleet.task_list import read_tasks
 
         return read_tasks(file, Session.load(flags).settings).untrusted
-    if "roles" in keys:
+    if "roles" in mapping:
         return checks_of_team(Path.cwd(), file, read_team(file))
     read_task(file)
     return checks_of_task(Path.cwd(), file)
 
 
-def _trust(session: Session) -> None:
+def _ask_to_trust(session: Session) -> None:
     if line := refused_notice(session):
         echo(line)
     if not session.waiting:
@@ -82,14 +83,14 @@ def _trust(session: Session) -> None:
     echo(f"{one_line(str(session.folder))} has values that reach out, weaken a boundary or run a program:")
     for line in describe_values(session.waiting):
         echo(line)
-    try:
+    try:  # a script that runs this command has decided already
         if sys.stdin.isatty() and not ClickTerminal().decide("Trust it with these, until they change? (y/n)"):
-            echo("It is not trusted.")
+            echo("Not trusted.")
             return
     except EOFError:
-        raise SettingsError("The input has ended; the folder is not trusted.") from None
+        raise SettingsError("The input ended before an answer; the folder is not trusted.") from None
     session.trust()
-    echo("It is trusted with these now; `autoagent trust --revoke` revokes that.")
+    echo("Trusted until one of them changes; `autoagent trust --revoke` revokes that.")
 
 
 @click.group("rules")
@@ -101,6 +102,11 @@ def rules() -> None:
     """
 
 
+class ListedRule(NamedTuple):
+    origin: str
+    rule: Rule
+
+
 @rules.command("list")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects; `origin`: saved or settings.")
 @click.pass_context
@@ -109,31 +115,31 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
     settings = Session.read(ctx.obj).settings
     saved = saved_rules()
     warn_of_old_rules(settings, partial(echo, err=True))
-    rows = [("settings", Rule.parse(text)) for text in settings.allow]
-    rows += [("saved", rule) for rule in saved.load()]
+    rows = [ListedRule("settings", Rule.parse(text)) for text in settings.allow]
+    rows += [ListedRule("saved", rule) for rule in saved.load()]
     echo_list(
         rows,
         as_json,
-        lambda row: {"rule": str(row[1]), "command": row[1].command, "pattern": row[1].pattern, "origin": row[0]},
-        lambda row: f"{row[0]:8}  {row[1]}",
-        f"There are no rules for this folder in {saved.path}: every command is asked about.",
+        lambda row: {"rule": str(row.rule), **asdict(row.rule), "origin": row.origin},
+        lambda row: f"{row.origin:8}  {row.rule}",
+        f"There are no saved rules for this folder ({saved.path}); you are asked about every command.",
     )
 
 
 @rules.command("add")
 @click.argument("rule", shell_complete=command_names)
-def add(rule: str) -> None:
+def add_rule(rule: str) -> None:
     """Save RULE for calls to run without a question. It applies from the next run on."""
     from autoagent.commands.selection import all_specs
 
     parsed = check_rule(Rule.parse(rule), all_specs())
-    new = saved_rules().add(parsed)
-    echo(f"Saved the rule {parsed}." if new else f"The rule {parsed} exists already.")
+    is_new = saved_rules().add(parsed)
+    echo(f"Saved the rule {parsed}." if is_new else f"The rule {parsed} exists already.")
 
 
 @rules.command("remove")
 @click.argument("rule")
-def remove(rule: str) -> None:
+def remove_rule(rule: str) -> None:
     """Revoke RULE, as `autoagent rules list` shows it."""
     saved = saved_rules()
     if not saved.remove(Rule.parse(rule)):

@@ -69,7 +69,7 @@ def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) 
 
 
 _warn = partial(echo, err=True)
-MAX_OUTPUT = 600  # characters, from the end of a check's output
+MAX_OUTPUT_CHARACTERS = 600  # from the end of a check's output
 
 
 @click.command("bisect")
@@ -107,7 +107,7 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
     echo(f"First fails after step {first.step} ({first.command}); {steps}.")
     output = exits[first_failing].output.decode("utf-8", "replace").strip()  # the step found has been checked
     if output:
-        echo(output if len(output) <= MAX_OUTPUT else f"…{output[-MAX_OUTPUT:]}")
+        echo(output if len(output) <= MAX_OUTPUT_CHARACTERS else f"…{output[-MAX_OUTPUT_CHARACTERS:]}")
 
 
 def search(count: int, fails: Callable[[int], bool]) -> int | None:
@@ -134,5 +134,5 @@ def _run_check(check: str, tree: str, settings: Settings, run_start: RunStarted)
 def _describe_exit(exit: ProcessExit) -> str:
     if exit.status == 0:
         return "passes"
-    how = (exit.limit and f"stopped at {exit.limit}") or exit.signal or f"exit status {exit.status}"
-    return f"fails ({shorten(how, 80)})"
+    reason = (exit.limit and f"stopped at {exit.limit}") or exit.signal or f"exit status {exit.status}"
+    return f"fails ({shorten(reason, 80)})"

@@ -154,17 +154,17 @@ def _print_comparison(again: Mapping[str, Any]) -> None:
     """Print the two replies part by part, with identical parts only once."""
     without = " and ".join(f"mem:{memory_name(id)}" for id in again["memories"])
     usage, cost = again["usage"], again["usage"]["cost"]
-    spent = f"{usage['prompt'] + usage['completion']} tokens, {'cost ?' if cost is None else f'${cost:.4f}'}"
-    echo(f"\nWithout {without}, asked again of {again['model']} ({spent}):")
+    expense = f"{usage['prompt'] + usage['completion']} tokens, {'cost ?' if cost is None else f'${cost:.4f}'}"
+    echo(f"\nWithout {without}, asked again of {again['model']} ({expense}):")
     if again["temperature"]:
         echo(f"The temperature is {again['temperature']:g}: a difference may be chance.")
     recorded, now = again["recorded"], again["now"]
     for part in dict.fromkeys((*recorded, *now)):
-        before, after = _format_part(recorded.get(part)), _format_part(now.get(part))
+        recorded_text, now_text = _format_part(recorded.get(part)), _format_part(now.get(part))
         if part in again["changed"]:
-            echo(f"  {part}: changed\n    recorded: {before}\n    now:      {after}")
-        elif before:
-            echo(f"  {part}: the same\n    {before}")
+            echo(f"  {part}: changed\n    recorded: {recorded_text}\n    now:      {now_text}")
+        elif recorded_text:
+            echo(f"  {part}: the same\n    {recorded_text}")
 
 
 def _format_part(value: Any) -> str:
