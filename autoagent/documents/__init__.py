@@ -32,7 +32,7 @@ _TYPES: dict[str, Kind] = {
     "application/csv": "text", "application/x-sh": "text",
 }  # fmt: skip
 # Servers use these for unknown files, so the content decides.
-_UNTOLD = ("", "application/octet-stream", "binary/octet-stream", "application/zip", "application/x-zip-compressed")
+_UNKNOWN = ("", "application/octet-stream", "binary/octet-stream", "application/zip", "application/x-zip-compressed")
 _TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".rst")
 _OFFICE: dict[str, Kind] = {"word/document.xml": "docx", "xl/workbook.xml": "xlsx"}
 _OFFICE_SUFFIXES: dict[str, Kind] = {".docx": "docx", ".xlsx": "xlsx"}
@@ -50,7 +50,7 @@ def kind_of(data: bytes, media_type: str = "", name: str = "") -> Kind | None:
     if media_type.startswith("text/") or media_type.endswith(("+json", "+xml")) or media_type in _TYPES:
         kind = _TYPES.get(media_type, "text")
         return kind if kind in ("html", "text") and not is_binary(data) else None
-    if media_type not in _UNTOLD or is_binary(data):
+    if media_type not in _UNKNOWN or is_binary(data):
         return None
     if data[:200].lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "html"

@@ -27,7 +27,7 @@ STYLE_LIMIT = 200_000  # characters of style sheets to parse
 MIN_MAIN_TEXT = 500  # characters of a main text; below that the page is a list, a form or a few words
 MAX_LINKS_FOR_MAIN = 5_000  # beyond that the page is a list, and searching for a main text is slow
 
-_UNSHOWN = ("script", "style", "template", "title", "iframe", "object", "svg", "canvas", "datalist")
+_INVISIBLE_TAGS = ("script", "style", "template", "title", "iframe", "object", "svg", "canvas", "datalist")
 _HIDING = re.compile(
     r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
     r"|(?:font-size|opacity)\s*:\s*0(?:\.0+)?(?:px|em|rem|%)?\s*(?:[;!]|$)",
@@ -63,7 +63,7 @@ def _hide(soup: BeautifulSoup) -> None:
     """
     selectors = _hiding_selectors("\n".join(style.get_text() for style in soup.find_all("style"))[:STYLE_LIMIT])
     for tag in soup.find_all(True):
-        if tag.name in _UNSHOWN or (_is_hidden(tag, selectors) and tag.name not in ("html", "body")):
+        if tag.name in _INVISIBLE_TAGS or (_is_hidden(tag, selectors) and tag.name not in ("html", "body")):
             tag.name = "template"
 
 
@@ -78,7 +78,7 @@ def _is_hidden(tag: Tag, selectors: set[str]) -> bool:
 
 def _hiding_selectors(css: str) -> set[str]:
     """Return the plain selectors (`.note`, `#note`, `aside`) of rules that hide elements."""
-    found: set[str] = set()
+    hiding_selectors: set[str] = set()
     depth, selectors = 0, ""
     for piece in re.split(r"([{}])", _COMMENT.sub("", css)):
         if piece in ("{", "}"):
@@ -86,15 +86,16 @@ def _hiding_selectors(css: str) -> set[str]:
         elif depth == 0:
             selectors = piece.rpartition(";")[2].strip()
         elif depth == 1 and not selectors.startswith("@") and _HIDING.search(piece):
-            found.update(one.strip() for one in selectors.split(",") if _SIMPLE.fullmatch(one.strip()))
-    return found
+            names = (selector.strip() for selector in selectors.split(","))
+            hiding_selectors.update(filter(_SIMPLE.fullmatch, names))
+    return hiding_selectors
 
 
 def _resolve_links(soup: BeautifulSoup, url: str) -> tuple[tuple[Link, ...], int]:
     """Make the visible links absolute. Return a link for each address, the first with a text, and their number."""
     base = soup.find("base", href=True)
     start = _absolute_url(url, str(base["href"])) if base else url
-    found: dict[str, Link] = {}
+    link_by_address: dict[str, Link] = {}
     for node, begins in _walk(soup):
         if not begins or not isinstance(node, Tag) or node.name != "a" or not node.has_attr("href"):
             continue
@@ -103,9 +104,9 @@ def _resolve_links(soup: BeautifulSoup, url: str) -> tuple[tuple[Link, ...], int
             del node["href"]
             continue
         node["href"] = target
-        if target not in found or not found[target].text:
-            found[target] = Link(_link_text(node) if len(found) < LINK_LIMIT else "", target)
-    return tuple(found.values())[:LINK_LIMIT], len(found)
+        if target not in link_by_address or not link_by_address[target].text:
+            link_by_address[target] = Link(_link_text(node) if len(link_by_address) < LINK_LIMIT else "", target)
+    return tuple(link_by_address.values())[:LINK_LIMIT], len(link_by_address)
 
 
 def _link_text(tag: Tag) -> str:

@@ -17,8 +17,8 @@ from importlib import import_module
 
 from autoagent.documents.reading import DocumentText, Link, UnreadableDocument
 
-SECONDS = 60.0
-MEMORY = 2_000_000_000  # bytes of address space; libraries reserve more than they use
+MAX_SECONDS = 60.0
+MAX_BYTES = 2_000_000_000  # of address space; libraries reserve more than they use
 
 _READERS = {"html": "html", "pdf": "pdf", "docx": "office", "xlsx": "office"}
 _START = (
@@ -31,23 +31,23 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
     """Read a document of a kind in `_READERS`. Raises UnreadableDocument."""
     path = json.dumps([entry for entry in sys.path if entry])
     try:
-        done = subprocess.run(  # noqa: S603 - this interpreter on our own code; the document is on standard input
+        process = subprocess.run(  # noqa: S603 - this interpreter on our own code; the document is on standard input
             [sys.executable, "-I", "-W", "ignore", "-c", _START, path, kind, url],
             input=data,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=SECONDS,
+            timeout=MAX_SECONDS,
             env={},
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise UnreadableDocument(f"takes more than {SECONDS:.0f} s to read.") from None
+        raise UnreadableDocument(f"takes more than {MAX_SECONDS:.0f} s to read.") from None
     except (OSError, ValueError) as error:  # no memory for a process, a NUL in the address
         raise UnreadableDocument(f"could not be read: {error}.") from error
     try:
-        answer = json.loads(done.stdout)
+        answer = json.loads(process.stdout)
     except ValueError:
-        raise UnreadableDocument(f"broke its reader (status {done.returncode}).") from None
+        raise UnreadableDocument(f"broke its reader (status {process.returncode}).") from None
     if "problem" in answer:
         raise UnreadableDocument(answer["problem"])
     links = tuple(Link(**link) for link in answer.pop("links"))
@@ -57,18 +57,18 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
 def answer(kind: str, url: str) -> None:
     """Read the document from standard input in the separate process, and write text or problem to standard output."""
     try:
-        for kind_of_limit, most in ((resource.RLIMIT_CPU, int(SECONDS)), (resource.RLIMIT_AS, MEMORY)):
-            hard = resource.getrlimit(kind_of_limit)[1]  # may be lower, and cannot be raised
-            lower = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            resource.setrlimit(kind_of_limit, (lower, hard))  # also holds after the death of the agent
+        for resource_id, limit in ((resource.RLIMIT_CPU, int(MAX_SECONDS)), (resource.RLIMIT_AS, MAX_BYTES)):
+            hard = resource.getrlimit(resource_id)[1]  # may be lower, and cannot be raised
+            soft = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            resource.setrlimit(resource_id, (soft, hard))  # also holds after the death of the agent
         reader = import_module(f"autoagent.documents.{_READERS[kind]}")
-        said = dataclasses.asdict(reader.read(kind, sys.stdin.buffer.read(), url))
+        fields = dataclasses.asdict(reader.read(kind, sys.stdin.buffer.read(), url))
     except UnreadableDocument as error:
-        said = {"problem": str(error)}
+        fields = {"problem": str(error)}
     except ImportError as error:
-        said = {"problem": f"cannot be read without {error.name}: pip install 'autoagent[documents]'."}
+        fields = {"problem": f"cannot be read without {error.name}: pip install 'autoagent[documents]'."}
     except (MemoryError, RecursionError):
-        said = {"problem": f"takes more than {MEMORY // 1_000_000:,} MB of memory to read, or is nested too deep."}
+        fields = {"problem": f"takes more than {MAX_BYTES // 1_000_000:,} MB of memory to read, or is nested too deep."}
     except Exception as error:  # any error of a library on a damaged file, as this process does nothing else
-        said = {"problem": f"cannot be read; it seems damaged: {type(error).__name__}: {str(error)[:200]}"}
-    sys.stdout.write(json.dumps(said))
+        fields = {"problem": f"cannot be read; it seems damaged: {type(error).__name__}: {str(error)[:200]}"}
+    sys.stdout.write(json.dumps(fields))

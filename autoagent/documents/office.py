@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 
 from autoagent.documents.reading import ENTRY_LIMIT, TEXT_LIMIT, DocumentText, UnreadableDocument, limit_text
 
-UNPACKED_LIMIT = 300_000_000  # bytes of all together
-EXPANSION_LIMIT = 200  # times its own size; office files reach about 50
+UNPACKED_LIMIT = 300_000_000  # bytes of all entries together
+EXPANSION_LIMIT = 200  # times the size of the archive; office files reach about 50
 EXPANSION_FROM = 1_000_000  # unpacked bytes that are always accepted
 
 _HEADING = re.compile(r"Heading ([1-6])")
@@ -28,13 +28,13 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
 
 def _join_lines(lines: Iterable[str]) -> str:
     """Join the lines up to the limit without reading the rest."""
-    taken, size = [], 0
+    texts, size = [], 0
     for line in lines:
-        taken.append(line)
+        texts.append(line)
         size += len(line) + 1
         if size > TEXT_LIMIT:
             break
-    return "\n".join(taken)
+    return "\n".join(texts)
 
 
 def _document(data: bytes) -> Iterator[str]:

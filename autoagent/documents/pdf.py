@@ -7,7 +7,7 @@ import time
 
 from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, limit_text
 
-PATIENCE = 40.0  # seconds after which the pages read so far are the answer
+MAX_READ_SECONDS = 40.0  # after that, the pages read so far are the answer
 
 
 def read(kind: str, data: bytes, url: str) -> DocumentText:
@@ -26,10 +26,10 @@ def _pages(data: bytes) -> DocumentText:
     document = pypdf.PdfReader(io.BytesIO(data))
     if document.is_encrypted and not document.decrypt(""):
         raise UnreadableDocument("is encrypted with a password.")
-    began, pages, size, note = time.monotonic(), len(document.pages), 0, ""
-    texts = []
+    start, pages = time.monotonic(), len(document.pages)
+    texts, size, note = [], 0, ""
     for number, page in enumerate(document.pages, 1):
-        if size > TEXT_LIMIT or time.monotonic() - began > PATIENCE:
+        if size > TEXT_LIMIT or time.monotonic() - start > MAX_READ_SECONDS:
             note = f"only the first {number - 1} of {pages} pages"
             break
         text = page.extract_text().strip()

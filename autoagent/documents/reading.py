@@ -13,13 +13,13 @@ from autoagent.text.sanitize import valid_text
 TEXT_LIMIT = 1_000_000  # characters of one document
 ENTRY_LIMIT = 10_000  # files in one archive
 
-_DECLARED = re.compile(
+_DECLARATION = re.compile(
     rb"""<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE
 )
-_LAST_RESORT = "windows-1252"  # a browser's assumption for a page without a charset
+_FALLBACK_ENCODING = "windows-1252"  # a browser's assumption for a page without a charset
 
 # Invisible letters, direction overrides and the tag plane: text that no reader of the page sees.
-_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e0fff]")
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e0fff]")
 
 
 class UnreadableDocument(Exception):
@@ -28,7 +28,7 @@ class UnreadableDocument(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Hold a link of a page."""
+    """A link of a page."""
 
     text: str
     url: str  # absolute
@@ -36,7 +36,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class DocumentText:
-    """Hold the text of a document, with links of a page in place as `[words](address)`."""
+    """The text of a document, with links of a page in place as `[words](address)`."""
 
     text: str
     title: str = ""
@@ -64,7 +64,7 @@ def decode(data: bytes, charset: str) -> str:
 
 def visible_text(text: str) -> str:
     """Return the text without control characters, invisible letters and direction overrides."""
-    return _UNSEEN.sub("", text)
+    return _INVISIBLE.sub("", text)
 
 
 def is_binary(data: bytes) -> bool:
@@ -76,12 +76,12 @@ def _decode(data: bytes, charset: str) -> str:
     mark, encoding = mark_of(data)
     if mark:
         return data[len(mark) :].decode(encoding, "replace")
-    declared = _DECLARED.search(data, 0, 4096)
-    for encoding in ("utf-8", charset, declared[1].decode("ascii") if declared else ""):
+    declaration = _DECLARATION.search(data, 0, 4096)
+    for encoding in ("utf-8", charset, declaration[1].decode("ascii") if declaration else ""):
         try:
             io.TextIOWrapper(io.BytesIO(), encoding)  # LookupError for one of bytes into bytes, such as zlib
             # The last character may have been cut in two with the page.
             return codecs.getincrementaldecoder(encoding)("strict").decode(data, final=False)
         except (LookupError, ValueError, TypeError):  # unknown, or does not fit
             continue
-    return data.decode(_LAST_RESORT, "replace")
+    return data.decode(_FALLBACK_ENCODING, "replace")

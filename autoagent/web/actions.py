@@ -17,10 +17,10 @@ from autoagent.log.reader import holder_of, log_path, open_log_file, run_ids
 from autoagent.safety.open_questions import OpenQuestions
 from autoagent.text.sanitize import escape
 
-QUICK_SECONDS = 60.0  # seconds for a command to end
-BEGIN_SECONDS = 4.0  # seconds after which a running process counts as begun
-ANSWER_SECONDS = 7 * 24 * 3600  # seconds that a question of a run begun here stays open
-_SHOWN = 4_000  # characters of a command's output
+QUICK_SECONDS = 60.0  # for a command to end
+BEGIN_SECONDS = 4.0  # after which a running process counts as begun
+ANSWER_SECONDS = 7 * 24 * 3600  # that a question of a run begun here stays open
+_MAX_OUTPUT_CHARACTERS = 4_000
 
 
 def is_held(log: Path) -> bool:
@@ -47,11 +47,11 @@ class Actions:
         self._state_dir = state_dir.absolute()
         self._check_made_here = check_made_here
         self.questions = OpenQuestions(questions)
-        self._begun: list[subprocess.Popen[bytes]] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._by_name: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
             "answer": self._answer,
-            "pause": lambda asked: self._signal(asked, signal.SIGINT, "Paused: the run asks what to do."),
-            "stop": lambda asked: self._signal(asked, signal.SIGTERM, "The run is saved and stops."),
+            "pause": lambda fields: self._signal(fields, signal.SIGINT, "Paused: the run asks what to do."),
+            "stop": lambda fields: self._signal(fields, signal.SIGTERM, "The run is saved and stops."),
             "undo": self._undo,
             "fork": self._fork,
             "resume": self._resume,
@@ -62,79 +62,79 @@ class Actions:
 
     def close(self) -> None:
         """Detach from the runs begun here, so that they continue."""
-        for process in self._begun:
+        for process in self._processes:
             if process.poll() is None:
                 process.returncode = 0  # not waited for: suppress Popen's warning
 
-    def act(self, asked: Mapping[str, Any]) -> str:
+    def act(self, fields: Mapping[str, Any]) -> str:
         """Carry out a request."""
-        action = self._by_name.get(str(asked.get("action")))
+        action = self._by_name.get(str(fields.get("action")))
         if action is None:
-            raise SettingsError(f"There is no action {str(asked.get('action'))!r}.")
-        return action(asked)
+            raise SettingsError(f"There is no action {str(fields.get('action'))!r}.")
+        return action(fields)
 
-    def _answer(self, asked: Mapping[str, Any]) -> str:
-        wanted, text = str(asked.get("question")), str(asked.get("text", ""))
-        question = next((each for each in self.questions.all() if each.id == wanted), None)
+    def _answer(self, fields: Mapping[str, Any]) -> str:
+        id, text = str(fields.get("question")), str(fields.get("text", ""))
+        question = next((question for question in self.questions.all() if question.id == id), None)
         if question is None:
-            raise StateError(f"{escape(wanted)} is no longer open: it was answered, or the run has continued.")
+            raise StateError(f"{escape(id)} is no longer open: it was answered, or the run has continued.")
         self.questions.answer(question, text)
         return "Answered."
 
-    def _signal(self, asked: Mapping[str, Any], number: signal.Signals, done: str) -> str:
+    def _signal(self, fields: Mapping[str, Any], number: signal.Signals, message: str) -> str:
         """Send a signal to the process that holds the log of the run."""
-        run = self._run(asked)
+        run = self._run(fields)
         log = log_path(self._state_dir, run)
-        word = holder_of(log)[0].rpartition(" ")[2]
-        if not (word.isdecimal() and is_held(log)):
+        pid = holder_of(log)[0].rpartition(" ")[2]
+        if not (pid.isdecimal() and is_held(log)):
             raise StateError(f"No process works on the run {run}.")
         try:
-            process = os.pidfd_open(int(word))  # from now on it is that process or none
+            pidfd = os.pidfd_open(int(pid))  # from now on it is that process or none
         except OSError as error:
-            raise StateError(f"The process {word} of the run {run} cannot be reached: {error.strerror}.") from error
+            raise StateError(f"The process {pid} of the run {run} cannot be reached: {error.strerror}.") from error
         try:
-            if not is_held(log) or holder_of(log)[0].rpartition(" ")[2] != word:
+            if not is_held(log) or holder_of(log)[0].rpartition(" ")[2] != pid:
                 raise StateError(f"The run {run} has just ended.")
-            signal.pidfd_send_signal(process, number)
+            signal.pidfd_send_signal(pidfd, number)
         except OSError as error:
-            raise StateError(f"The process {word} cannot be reached: {error.strerror}.") from error
+            raise StateError(f"The process {pid} cannot be reached: {error.strerror}.") from error
         finally:
-            os.close(process)
-        return done
+            os.close(pidfd)
+        return message
 
-    def _undo(self, asked: Mapping[str, Any]) -> str:
-        to = [] if asked.get("redo") or asked.get("to") is None else [f"--to={_whole(asked, 'to')}"]
-        flags = [f"--{flag}" for flag in ("redo", "force") if asked.get(flag)]
-        return self._quick(["undo", *to, *flags], self._own_run(asked))
+    def _undo(self, fields: Mapping[str, Any]) -> str:
+        to = [] if fields.get("redo") or fields.get("to") is None else [f"--to={_whole(fields, 'to')}"]
+        flags = [f"--{flag}" for flag in ("redo", "force") if fields.get(flag)]
+        return self._quick(["undo", *to, *flags], self._own_run(fields))
 
-    def _fork(self, asked: Mapping[str, Any]) -> str:
-        feedback = str(asked.get("text", "")).strip()
-        said = [f"--feedback={feedback}"] if feedback else []
-        return self._begin(["fork", f"--at={_whole(asked, 'at')}", *said], self._own_run(asked))
+    def _fork(self, fields: Mapping[str, Any]) -> str:
+        feedback = str(fields.get("text", "")).strip()
+        flags = [f"--feedback={feedback}"] if feedback else []
+        return self._begin(["fork", f"--at={_whole(fields, 'at')}", *flags], self._own_run(fields))
 
-    def _resume(self, asked: Mapping[str, Any]) -> str:
-        wish = str(asked.get("text", "")).strip()
-        return self._begin(["resume"], self._own_run(asked), *([wish] if wish else []))
+    def _resume(self, fields: Mapping[str, Any]) -> str:
+        wish = str(fields.get("text", "")).strip()
+        return self._begin(["resume"], self._own_run(fields), *([wish] if wish else []))
 
-    def _memory(self, asked: Mapping[str, Any]) -> str:
-        return self._quick(["memory", asked["action"]], str(_whole(asked, "memory")))
+    def _memory(self, fields: Mapping[str, Any]) -> str:
+        return self._quick(["memory", fields["action"]], str(_whole(fields, "memory")))
 
-    def _run(self, asked: Mapping[str, Any]) -> str:
-        run = str(asked.get("run"))
+    def _run(self, fields: Mapping[str, Any]) -> str:
+        run = str(fields.get("run"))
         if run not in run_ids(self._state_dir):
             raise StateError(f"There is no run {escape(run)!r} in {self._state_dir}.")
         return run
 
-    def _own_run(self, asked: Mapping[str, Any]) -> str:
+    def _own_run(self, fields: Mapping[str, Any]) -> str:
         """Return the run of a request, for a command that gets --state-dir and so does not check where it was made."""
-        run = self._run(asked)
+        run = self._run(fields)
         self._check_made_here(run)
         return run
 
     def _quick(self, words: Sequence[str], *operands: str) -> str:
         """Run a command of this program to its end, and return its output."""
         try:
-            done = subprocess.run(  # noqa: S603 - this program; what the page sent was checked, or is one argument
+            process = subprocess.run(  # noqa: S603 - this program; what the page sent was checked, or is one argument
                 self._command(words, operands),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -143,17 +143,17 @@ class Actions:
             )
         except subprocess.TimeoutExpired:
             raise StateError(f"{words[0]} has not ended after {QUICK_SECONDS:.0f} s; it was stopped.") from None
-        if done.returncode:
-            raise StateError(_printable(done.stderr or done.stdout))
-        return _printable(done.stdout)
+        if process.returncode:
+            raise StateError(_printable(process.stderr or process.stdout))
+        return _printable(process.stdout)
 
     def _begin(self, words: Sequence[str], *operands: str) -> str:
         """Start a run that asks its questions here. It continues when the page's server ends."""
-        asks = ["--plain", f"--answer-timeout={ANSWER_SECONDS}", "--if-unanswered=end"]
-        self._begun = [process for process in self._begun if process.poll() is None]
+        flags = ["--plain", f"--answer-timeout={ANSWER_SECONDS}", "--if-unanswered=end"]
+        self._processes = [process for process in self._processes if process.poll() is None]
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(  # noqa: S603 - as above
-                self._command([*words, *asks], operands),
+                self._command([*words, *flags], operands),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -162,7 +162,7 @@ class Actions:
             try:
                 code = process.wait(BEGIN_SECONDS)
             except subprocess.TimeoutExpired:
-                self._begun.append(process)
+                self._processes.append(process)
                 return "Started. Its questions appear here."
             output.seek(0)
             text = _printable(output.read())
@@ -175,9 +175,9 @@ class Actions:
         return [sys.executable, "-P", "-m", "autoagent", *words, folder, "--", *operands]
 
 
-def _whole(asked: Mapping[str, Any], name: str) -> int:
+def _whole(fields: Mapping[str, Any], name: str) -> int:
     """Return a whole number from the request. Raises SettingsError for anything else."""
-    value = asked.get(name)
+    value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
         raise SettingsError(f"{name} must be a whole number from 0.")
     return value
@@ -185,4 +185,4 @@ def _whole(asked: Mapping[str, Any], name: str) -> int:
 
 def _printable(output: bytes) -> str:
     """Return the end of a command's output, with hidden characters escaped."""
-    return escape(output.decode("utf-8", "replace").strip()[-_SHOWN:])
+    return escape(output.decode("utf-8", "replace").strip()[-_MAX_OUTPUT_CHARACTERS:])

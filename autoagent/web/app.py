@@ -38,11 +38,11 @@ from autoagent.web.actions import Actions, is_held
 from autoagent.web.logs import LiveRun, RunList
 from autoagent.web.page import asset
 
-LOOK = 0.25  # seconds between two polls of a log
-LIST_LOOK = 1.0  # the same for the list of runs
-ALIVE = 15.0  # seconds between keep-alives of a silent stream
-MOST_STEPS = 200  # per answer
-LONGEST = 200_000  # bytes per request
+POLL_SECONDS = 0.25  # between two polls of a log
+LIST_POLL_SECONDS = 1.0  # between two polls of the list of runs
+KEEP_ALIVE_SECONDS = 15.0  # of silence in a stream
+MAX_STEPS = 200  # per answer
+MAX_REQUEST_BYTES = 200_000
 
 _PARTS = ("pages.css", "pages.js", "timeline.js", "view.css", "view.js")
 _POLICY = (
@@ -59,7 +59,7 @@ _HEADERS = {
 }
 _ALIVE = "event: alive\ndata:\n\n"
 _NO_RUN = PlainTextResponse("No such run.", 404)
-_NOTHING = PlainTextResponse("No such page.", 404)
+_NO_PAGE = PlainTextResponse("No such page.", 404)
 
 
 def application(
@@ -68,7 +68,7 @@ def application(
     """Return the application.
 
     `token` is the secret that every request must bear. `hosts` are the valid names of this server, with its port, such
-    as `127.0.0.1:8000`. `secure`: it is served over TLS.
+    as `127.0.0.1:8000`. `secure` is whether it is served over TLS.
     """
     pages = _Pages(state_dir, actions)
     routes = [
@@ -95,39 +95,39 @@ class _Pages:
 
     async def look_up(self, request: Request) -> Response:
         """Answer a page's request when somebody opens a part: steps, a prompt, the files, the content of a file."""
-        run, asked = self._run(request), request.query_params
+        run, query = self._run(request), request.query_params
         if run is None:
             return _NO_RUN
-        first = _number(asked.get("first"))
-        last = min(_number(asked.get("last")), first + MOST_STEPS)
-        looks: dict[str, Callable[[], str | None]] = {
+        first = _number(query.get("first"))
+        last = min(_number(query.get("last")), first + MAX_STEPS)
+        readers: dict[str, Callable[[], str | None]] = {
             "steps": lambda: run.steps(first, last),
-            "prompt": lambda: run.prompt(_number(asked.get("seq"))),
+            "prompt": lambda: run.prompt(_number(query.get("seq"))),
             "files": run.files,
-            "content": lambda: run.content(asked.get("id", "")),
+            "content": lambda: run.content(query.get("id", "")),
         }
-        look = looks.get(request.path_params["what"])
+        reader = readers.get(request.path_params["what"])
         try:
-            found = await run_in_threadpool(look) if look is not None else None
+            answer = await run_in_threadpool(reader) if reader is not None else None
         except StateError as error:
             return PlainTextResponse(str(error), 409)
-        return _NOTHING if found is None else Response(found, media_type="application/json")
+        return _NO_PAGE if answer is None else Response(answer, media_type="application/json")
 
     async def stream_runs(self, request: Request) -> Response:
         """Stream the list of runs and the open questions, whenever they change."""
 
         async def changes() -> AsyncIterator[str]:
-            before = ""
+            last_text = ""
             while not await request.is_disconnected():
-                found: dict[str, Any]
+                state: dict[str, Any]
                 try:
-                    found = {"runs": await run_in_threadpool(self._runs.rows), "questions": await self._questions()}
+                    state = {"runs": await run_in_threadpool(self._runs.rows), "questions": await self._questions()}
                 except ForUser as error:
-                    found = {"problem": str(error)}
-                text = json.dumps(found)
-                yield f"data: {text}\n\n" if text != before else _ALIVE
-                before = text
-                await asyncio.sleep(LIST_LOOK)
+                    state = {"problem": str(error)}
+                text = json.dumps(state)
+                yield f"data: {text}\n\n" if text != last_text else _ALIVE
+                last_text = text
+                await asyncio.sleep(LIST_POLL_SECONDS)
 
         return Stream(changes(), media_type="text/event-stream")
 
@@ -137,10 +137,10 @@ class _Pages:
         if live is None:
             return _NO_RUN
         run = request.path_params["run"]
-        seen = _number(request.headers.get("last-event-id") or request.query_params.get("after"))
+        last_seen = _number(request.headers.get("last-event-id") or request.query_params.get("after"))
 
         async def changes() -> AsyncIterator[str]:
-            events, state, waited = seen, "", 0.0
+            events, state, silence = last_seen, "", 0.0
             while not await request.is_disconnected():
                 try:
                     change = await run_in_threadpool(live.changes_since, events)
@@ -155,29 +155,29 @@ class _Pages:
                     yield f"id: {events}\ndata: {data}\n\n"
                 if now != state:
                     yield f"event: state\ndata: {now}\n\n"
-                waited = 0.0 if change is not None or now != state else waited + LOOK
+                silence = 0.0 if change is not None or now != state else silence + POLL_SECONDS
                 state = now
-                if waited >= ALIVE:
+                if silence >= KEEP_ALIVE_SECONDS:
                     yield _ALIVE
-                    waited = 0.0
-                await asyncio.sleep(0.0 if has_more else LOOK)
+                    silence = 0.0
+                await asyncio.sleep(0.0 if has_more else POLL_SECONDS)
 
         return Stream(changes(), media_type="text/event-stream")
 
     async def act(self, request: Request) -> Response:
         try:
             body = await _body(request)
-            asked = json.loads(body)
-            if not isinstance(asked, dict):
+            fields = json.loads(body)
+            if not isinstance(fields, dict):
                 raise SettingsError("The request must be a JSON object.")
-            return JSONResponse({"text": await run_in_threadpool(self._actions.act, asked)})
+            return JSONResponse({"text": await run_in_threadpool(self._actions.act, fields)})
         except (ValueError, RecursionError):
             return JSONResponse({"text": "The request is not JSON."}, 400)
         except (SettingsError, SetupError, StateError) as error:
             return JSONResponse({"text": str(error)}, 409)
 
     async def _questions(self) -> list[dict[str, Any]]:
-        found = await run_in_threadpool(self._actions.questions.all)
+        questions = await run_in_threadpool(self._actions.questions.all)
         here = str(self._state_dir.absolute())
         return [
             {
@@ -186,7 +186,7 @@ class _Pages:
                 "agent": escape(each.agent), "workspace": escape(each.workspace), "asked": each.asked,
                 "until": each.until, "waits": each.waits, "here": each.state_dir == here,
             }
-            for each in found
+            for each in questions
         ]  # fmt: skip
 
     def _run(self, request: Request) -> LiveRun | None:
@@ -229,29 +229,29 @@ class _Guard:
             return PlainTextResponse("The request names another server.", 421)
         if (uid := _uid_of(scope["client"], scope["server"])) is not None and uid not in self._users:
             return PlainTextResponse("The request comes from another user of this machine.", 403)
-        origin, own = headers.get("origin"), f"{'https' if self._secure else 'http'}://{host}"
-        if origin not in (None, own) or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        origin, own_origin = headers.get("origin"), f"{'https' if self._secure else 'http'}://{host}"
+        if origin not in (None, own_origin) or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return PlainTextResponse("The request comes from another site.", 403)
-        if scope["method"] not in ("GET", "HEAD") and origin != own:
+        if scope["method"] not in ("GET", "HEAD") and origin != own_origin:
             return PlainTextResponse("Only a page of this server may request this.", 403)
         return None
 
     def _entry(self, scope: Scope) -> Response | None:
         """Return the answer to a request without the cookie, or None: set the cookie for the link's token."""
         cookie = f"autoagent-{scope['server'][1]}"  # named by port, as browsers do not distinguish ports
-        given = QueryParams(scope["query_string"]).get("token")
-        if given is not None and secrets.compare_digest(given.encode(), self._token.encode()):
-            entered = RedirectResponse(f"/{scope['path'].lstrip('/')}", 303)
-            entered.set_cookie(cookie, self._token, httponly=True, samesite="strict", secure=self._secure)
-            return entered
-        had = Request(scope).cookies.get(cookie, "")
-        if given is None and secrets.compare_digest(had.encode(), self._token.encode()):
+        token = QueryParams(scope["query_string"]).get("token")
+        if token is not None and secrets.compare_digest(token.encode(), self._token.encode()):
+            redirect = RedirectResponse(f"/{scope['path'].lstrip('/')}", 303)
+            redirect.set_cookie(cookie, self._token, httponly=True, samesite="strict", secure=self._secure)
+            return redirect
+        cookie_token = Request(scope).cookies.get(cookie, "")
+        if token is None and secrets.compare_digest(cookie_token.encode(), self._token.encode()):
             return None
         return PlainTextResponse("Open the link that `autoagent view` prints. It is new at each start.", 403)
 
 
 def _command(command: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the call that a question decides on, with nothing hidden in it. `edit`: its arguments as they are."""
+    """Return the call that a question decides on, with nothing hidden in it. `edit` is its arguments as they are."""
     if not command:
         return {}
     args = command.get("arguments", {})
@@ -265,8 +265,8 @@ def _sanitize(value: Any) -> Any:
     if isinstance(value, str):
         return escape(fold_blanks(value))
     if isinstance(value, Mapping):
-        return {escape(str(name)): _sanitize(one) for name, one in value.items()}
-    return [_sanitize(one) for one in value] if isinstance(value, list) else value
+        return {escape(str(name)): _sanitize(item) for name, item in value.items()}
+    return [_sanitize(item) for item in value] if isinstance(value, list) else value
 
 
 def _uid_of(client: Sequence[Any] | None, server: Sequence[Any] | None) -> int | None:
@@ -298,6 +298,6 @@ async def _body(request: Request) -> bytes:
     body = b""
     async for piece in request.stream():
         body += piece
-        if len(body) > LONGEST:
-            raise SettingsError(f"A request has at most {LONGEST:,} bytes.")
+        if len(body) > MAX_REQUEST_BYTES:
+            raise SettingsError(f"A request has at most {MAX_REQUEST_BYTES:,} bytes.")
     return body

@@ -13,7 +13,7 @@ from autoagent.core.errors import StateError
 from autoagent.text.sanitize import escape
 from autoagent.workspace.object_store import Node, ObjectStore, Tree, changed_names
 
-MOST_TREES = 2_000  # folders cached, as successive snapshots share most of theirs
+MAX_TREES = 2_000  # folders cached, as successive snapshots share most of theirs
 _FOLDER, _FILE = 0o040000, 0o100000  # git's modes
 
 
@@ -31,22 +31,22 @@ class FileStates:
         The state is made, changed or deleted, and the id that of the content, or ''. `first` is the tree before the
         steps. Stops at a missing or damaged snapshot.
         """
-        before = first
+        tree = first
         for place, step in enumerate(steps):
-            after = step.get("tree", before)
-            if after != before:
-                found = []
+            new_tree = step.get("tree", tree)
+            if new_tree != tree:
+                files = []
                 try:
-                    for path, was, now in self._differences(before, after):
-                        state = "deleted" if now is None else "made" if was is None else "changed"
-                        found.append([escape(path), state, now.id if now and now.mode & 0o170000 == _FILE else ""])
+                    for path, old, new in self._differences(tree, new_tree):
+                        state = "deleted" if new is None else "made" if old is None else "changed"
+                        files.append([escape(path), state, new.id if new and new.mode & 0o170000 == _FILE else ""])
                 except StateError:
                     return
-                before = after
-                if found:
-                    yield place, found
+                tree = new_tree
+                if files:
+                    yield place, files
 
-    def text(self, id: str, most: int) -> str | None:
+    def text(self, id: str, max_characters: int) -> str | None:
         """Return the beginning of a file's content, escaped, or None if it is missing or not text."""
         try:
             data = self._objects.read("blob", id)
@@ -54,24 +54,24 @@ class FileStates:
             return None
         if b"\0" in data[:8_000]:
             return None
-        text = data[: 4 * most].decode("utf-8", "replace")
-        more = len(data) - len(text[:most].encode())
-        return escape(text[:most]) + (f"\n… {more:,} more bytes are in the snapshot." if more > 0 else "")
+        text = data[: 4 * max_characters].decode("utf-8", "replace")
+        more = len(data) - len(text[:max_characters].encode())
+        return escape(text[:max_characters]) + (f"\n… {more:,} more bytes are in the snapshot." if more > 0 else "")
 
     def _differences(self, before: str, after: str, where: str = "") -> Iterator[tuple[str, Node | None, Node | None]]:
-        old, new = self._tree(before), self._tree(after)
-        for name in sorted(changed_names(old, new)):
-            was, now = old.get(name), new.get(name)
-            folders = [node.id if node and node.mode & 0o170000 == _FOLDER else "" for node in (was, now)]
+        old_tree, new_tree = self._tree(before), self._tree(after)
+        for name in sorted(changed_names(old_tree, new_tree)):
+            old, new = old_tree.get(name), new_tree.get(name)
+            folders = [node.id if node and node.mode & 0o170000 == _FOLDER else "" for node in (old, new)]
             if any(folders):
                 yield from self._differences(folders[0], folders[1], f"{where}{name}/")
-            files = [node if node and node.mode & 0o170000 != _FOLDER else None for node in (was, now)]
+            files = [node if node and node.mode & 0o170000 != _FOLDER else None for node in (old, new)]
             if files[0] != files[1]:
                 yield f"{where}{name}", files[0], files[1]
 
     def _tree(self, id: str) -> Tree:
         if id not in self._trees:
-            if len(self._trees) > MOST_TREES:
+            if len(self._trees) > MAX_TREES:
                 self._trees, self._parts = {"": {}}, {}
             self._trees[id] = self._objects.read_tree(id, self._parts)
         return self._trees[id]

@@ -15,7 +15,7 @@ from pygments.lexer import Lexer
 from pygments.lexers import get_all_lexers, get_lexer_by_name
 from pygments.token import Comment, Keyword, Name, Number, String, Token
 
-LONGEST_LINE = 2_000  # characters; a longer line has no colours
+MAX_LINE_CHARACTERS = 2_000  # a longer line has no colours
 _KINDS = (
     (Comment, "c"), (String, "s"), (Number, "n"), (Keyword, "k"), (Name.Function, "f"), (Name.Class, "f"),
     (Name.Decorator, "f"), (Name.Tag, "k"), (Name.Attribute, "f"), (Name.Builtin, "b"), (Token.Generic.Heading, "k"),
@@ -45,23 +45,23 @@ def colours(text: str, name: str) -> Sequence[str]:
     """
     lexer = _lexer(re.sub(r"^[^.]*", "", name.rpartition("/")[2])[-12:].lower())
     lines = text.split("\n")
-    if lexer is None or any(len(line) > LONGEST_LINE for line in lines):
+    if lexer is None or any(len(line) > MAX_LINE_CHARACTERS for line in lines):
         return [""] * len(lines)
-    found: list[str] = []
+    line_colours: list[str] = []
     runs: list[tuple[int, str]] = []
     for _, token, value in lexer.get_tokens_unprocessed(text):
         first, *further = value.split("\n")
         runs.append((len(first), _kind(token)))
         for line in further:
-            found.append(_render_runs(runs))
+            line_colours.append(_render_runs(runs))
             runs = [(len(line), _kind(token))]
-    return [*found, _render_runs(runs)]
+    return [*line_colours, _render_runs(runs)]
 
 
 def _render_runs(runs: Sequence[tuple[int, str]]) -> str:
     joined = [(sum(length for length, _ in same), kind) for kind, same in groupby(runs, lambda run: run[1])]
-    written = "".join(f"{length}{kind}" for length, kind in joined if length)
-    return re.sub(r"\d+\.$", "", written)
+    text = "".join(f"{length}{kind}" for length, kind in joined if length)
+    return re.sub(r"\d+\.$", "", text)
 
 
 def colours_of_diff(diff: str) -> list[str]:
@@ -72,18 +72,18 @@ def colours_of_diff(diff: str) -> list[str]:
     head, *lines = diff.split("\n")
     names = [line[4:].split("\t")[0] for line in (head, *lines[:1])]
     name = names[0] if names[-1] == "/dev/null" else names[-1]
-    found = [""] * (len(lines) + 1)
+    line_colours = [""] * (len(lines) + 1)
     sides: tuple[list[int], list[int]] = ([], [])
     for number, line in enumerate([*lines, "@@ "], 1):
         if line.startswith("@@ ") or line.startswith("+++ "):
             for side in sides:
-                text = "\n".join(lines[at - 1][1:] for at in side)
-                for at, colour in zip(side, colours(text, name), strict=False):
-                    found[at] = colour
+                text = "\n".join(lines[index - 1][1:] for index in side)
+                for index, colour in zip(side, colours(text, name), strict=False):
+                    line_colours[index] = colour
                 side.clear()
             continue
         if line[:1] != "+":
             sides[0].append(number)
         if line[:1] != "-":
             sides[1].append(number)
-    return found
+    return line_colours

@@ -18,13 +18,13 @@ from autoagent.web.highlight import colours
 from autoagent.web.page import as_json, with_colours
 from autoagent.web.report import Report
 
-AT_ONCE = 2_000  # events read before changes are sent
-LISTED = 4_000  # events read per poll for the list of runs
-MOST = 4_000  # characters of each long text
-FILE = 100_000  # characters of a file
-IN_FULL = 40  # changed steps sent whole; if there are more, only their rows
+MAX_EVENTS = 2_000  # read before changes are sent
+MAX_LIST_EVENTS = 4_000  # read per poll for the list of runs
+MAX_TEXT = 4_000  # of each long text
+MAX_FILE_CHARACTERS = 100_000
+MAX_WHOLE_STEPS = 40  # changed steps sent whole; if there are more, only their rows
 
-_IN_A_ROW = ("agent", "step", "t", "end", "thought_for", "waited", "ran", "usage")
+_ROW_FIELDS = ("agent", "step", "t", "end", "thought_for", "waited", "ran", "usage")
 
 
 class Tail:
@@ -40,14 +40,14 @@ class Tail:
         """Return whether the log has more to read. Raises OSError."""
         return self.path.stat().st_size > self._offset
 
-    def read(self, most: int) -> Iterator[Event]:
+    def read(self, max_events: int) -> Iterator[Event]:
         """Yield at most so many further events, but none still being written. Raises StateError for a damaged line."""
         try:
             if not self.has_more:
                 return
             with open_log_file(self.path) as file:
                 file.seek(self._offset)
-                for _, line in zip(range(most), file, strict=False):
+                for _, line in zip(range(max_events), file, strict=False):
                     if not line.endswith(b"\n"):
                         return
                     event = event_from_line(line)
@@ -80,7 +80,7 @@ class LiveRun:
         log.
         """
         with self._lock:
-            for event in self._tail.read(AT_ONCE):
+            for event in self._tail.read(MAX_EVENTS):
                 self._report.add(event)
                 self._changed += [0] * (len(self._report.steps) - len(self._changed))
                 for place in self._report.touched:
@@ -90,15 +90,15 @@ class LiveRun:
             if self._report.began is None or self._tail.events <= events:
                 return None
             places = [place for place, changed in enumerate(self._changed) if changed > events]
-            shown = (lambda step: with_colours(step, MOST)) if len(places) <= IN_FULL else _row
-            steps = [[place, shown(self._report.steps[place])] for place in places]
+            render = (lambda step: with_colours(step, MAX_TEXT)) if len(places) <= MAX_WHOLE_STEPS else _row
+            steps = [[place, render(self._report.steps[place])] for place in places]
             change = {"events": self._tail.events, "head": self._report.head, "steps": steps}
-            return self._tail.events, self._tail.has_more, as_json(change, MOST)
+            return self._tail.events, self._tail.has_more, as_json(change, MAX_TEXT)
 
     def steps(self, first: int, last: int) -> str:
         """Return the whole steps at these indices."""
         with self._lock:
-            return as_json([with_colours(step, MOST) for step in self._report.steps[first:last]], MOST)
+            return as_json([with_colours(step, MAX_TEXT) for step in self._report.steps[first:last]], MAX_TEXT)
 
     def prompt(self, seq: int) -> str | None:
         """Return the parts of the prompt at this position in the log."""
@@ -110,29 +110,29 @@ class LiveRun:
         built: BuiltPrompt | None = prompt_of_step(self._state_dir, self._run, rows[0]["step"]) if rows else None
         if built is None or built.prompted.seq != seq:  # of a sub-agent, or of a revoked step
             all_of_run = prompts(read(self._state_dir, self._run))
-            built = next((one for one in all_of_run if one.prompted.seq == seq), None)
+            built = next((prompt for prompt in all_of_run if prompt.prompted.seq == seq), None)
         if built is None:
             return None
-        found = whole_prompt(built)
-        return as_json({**found, "texts": [found["texts"][part] for part in PARTS]}, FILE)
+        prompt = whole_prompt(built)
+        return as_json({**prompt, "texts": [prompt["texts"][part] for part in PARTS]}, MAX_FILE_CHARACTERS)
 
     def files(self) -> str:
         """Return the files that each step changed."""
         with self._lock:
             changes = list(self._files.changes(self._report.head["tree"], self._report.steps))
-            self._names |= {id: path for _, found in changes for path, _, id in found if id}
-        return as_json({"changes": changes, "store": str(self._state_dir / "snapshots")}, MOST)
+            self._names |= {id: path for _, files in changes for path, _, id in files if id}
+        return as_json({"changes": changes, "store": str(self._state_dir / "snapshots")}, MAX_TEXT)
 
     def content(self, id: str) -> str | None:
         """Return the text and colours of a file that `files` has named by this id."""
-        if id not in self._names or (text := self._files.text(id, FILE)) is None:
+        if id not in self._names or (text := self._files.text(id, MAX_FILE_CHARACTERS)) is None:
             return None
-        return as_json([text, colours(text, self._names[id])], FILE)
+        return as_json([text, colours(text, self._names[id])], MAX_FILE_CHARACTERS)
 
 
 def _row(step: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts of a step for the timeline and the figures."""
-    row = {name: step[name] for name in _IN_A_ROW if name in step}
+    row = {name: step[name] for name in _ROW_FIELDS if name in step}
     row["notes"] = [[label, ""] for label, _ in step["notes"]]
     if "call" in step:
         row["call"] = {"name": step["call"]["name"], "args": {}}
@@ -141,7 +141,7 @@ def _row(step: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "row": True}
 
 
-class _Listed:
+class _ListedRun:
     """Follow a run in the list."""
 
     def __init__(self, path: Path) -> None:
@@ -150,11 +150,11 @@ class _Listed:
         self.began: RunStarted | None = None
         self.parent = self.damage = ""
 
-    def read(self, most: int) -> int:
+    def read(self, max_events: int) -> int:
         """Read on, and return the number of events read."""
         before = self.tail.events
         try:
-            for event in self.tail.read(most):
+            for event in self.tail.read(max_events):
                 self.stats.add(event)
                 if isinstance(event, RunStarted) and not event.agent:
                     self.began = event
@@ -188,16 +188,16 @@ class RunList:
     def __init__(self, state_dir: Path, is_held: Callable[[Path], bool]) -> None:
         self._state_dir = state_dir
         self._is_held = is_held
-        self._known: dict[str, _Listed] = {}
+        self._runs: dict[str, _ListedRun] = {}
         self._lock = threading.Lock()
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the runs, newest first. Long logs are read over several polls. Raises StateError."""
         with self._lock:
-            left, rows = LISTED, []
+            left, rows = MAX_LIST_EVENTS, []
             for run in run_ids(self._state_dir):
                 path = log_path(self._state_dir, run)
-                listed = self._known.setdefault(run, _Listed(path))
+                listed = self._runs.setdefault(run, _ListedRun(path))
                 if left > 0:
                     left -= listed.read(left)
                 rows.append(listed.row(run, is_held=self._is_held(path)))

@@ -42,11 +42,11 @@ class Texts(dict[str, int]):
 def as_json(value: Any, most: int, texts: Texts | None = None) -> str:
     """Return facts as JSON, each text cut to `most` characters, and a shared one as its index in `texts`, if given."""
 
-    def written(text: Text) -> str | int:
+    def encode(text: Text) -> str | int:
         cut = text.cut(most)
         return cut if texts is None or not text.shared else texts[cut]
 
-    return json.dumps(value, ensure_ascii=False, default=written, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, default=encode, separators=(",", ":"))
 
 
 def fitting_length(lengths: Collection[int], room: int) -> int:
@@ -71,15 +71,15 @@ def report_page(events: Iterable[Event], state_dir: Path | None = None) -> str:
 
     `state_dir` holds its snapshots, the source of the files at each step.
     """
-    found = list(events)
-    report = _report_of(found)
+    event_list = list(events)
+    report = _report_of(event_list)
     texts = Texts()
     steps = _steps(report, texts)
     head = as_json(report.head, SHORT)
-    used = sum(len(text.encode()) for text in (steps, head, *texts))
-    room = max(MIN_REST, PAGE_BUDGET - used)
+    size = sum(len(text.encode()) for text in (steps, head, *texts))
+    room = max(MIN_REST, PAGE_BUDGET - size)
     states = _file_states(report, state_dir, room // 3, texts) if state_dir else {}
-    prompts = _prompts(found, room // 2, texts)
+    prompts = _prompts(event_list, room // 2, texts)
     rest = json.dumps(
         {"states": states, "prompts": prompts, "texts": list(texts)}, ensure_ascii=False, separators=(",", ":")
     )
@@ -93,11 +93,11 @@ def comparison_page(one: Iterable[Event], other: Iterable[Event]) -> str:
     reports = [_report_of(list(events)) for events in (one, other)]
     steps: list[list[dict[str, Any]]] = [json.loads(_steps(report, None)) for report in reports]
     pairs = zip(*steps, strict=False)
-    alike = next((n for n, pair in enumerate(pairs) if _acts(pair[0]) != _acts(pair[1])), min(map(len, steps)))
-    runs = [{**report.head, "steps": own} for report, own in zip(reports, steps, strict=True)]
+    same_steps = next((n for n, pair in enumerate(pairs) if _acts(pair[0]) != _acts(pair[1])), min(map(len, steps)))
+    runs = [{**report.head, "steps": own_steps} for report, own_steps in zip(reports, steps, strict=True)]
     title = " and ".join(run["run"] for run in runs)
     return html_page(
-        f"Runs {title}", ("pages.js", "timeline.js", "compare.js"), as_json({"runs": runs, "alike": alike}, SHORT)
+        f"Runs {title}", ("pages.js", "timeline.js", "compare.js"), as_json({"runs": runs, "alike": same_steps}, SHORT)
     )
 
 
@@ -150,21 +150,21 @@ def _prompts(events: Sequence[Event], room: int, texts: Texts) -> dict[int, Any]
     """Return the parts of each prompt by its position in the log, with as many of the newest texts as fit."""
     from autoagent.web.xray import PARTS, xrays
 
-    found = list(xrays(events, MAX_PROMPTS))
-    new: set[str] = set()
-    for number in reversed(range(len(found))):
-        told = found[number][1].get("texts", {})
-        added = {text.text for part in told.values() for text in part} - new
+    xray_list = list(xrays(events, MAX_PROMPTS))
+    counted: set[str] = set()
+    for number in reversed(range(len(xray_list))):
+        parts = xray_list[number][1].get("texts", {})
+        added = {text.text for part in parts.values() for text in part} - counted
         room -= sum(min(MAX_PROMPT_TEXT, len(text)) * 11 // 10 for text in added)  # a tenth for quotes and escapes
         if room < 0:
-            found[number][1].pop("texts", None)
-        new |= added
-    for _, xray in found:
+            xray_list[number][1].pop("texts", None)
+        counted |= added
+    for _, xray in xray_list:
         if "texts" in xray:
             xray["texts"] = [
                 _ranges([texts[text.cut(MAX_PROMPT_TEXT)] for text in xray["texts"][part]]) for part in PARTS
             ]
-    return {seq: xray if "texts" in xray else [*xray.values()] for seq, xray in found}
+    return {seq: xray if "texts" in xray else [*xray.values()] for seq, xray in xray_list}
 
 
 def _ranges(places: Sequence[int]) -> list[list[int]]:

@@ -16,13 +16,13 @@ from autoagent.log.workspace_history import WorkspaceHistory
 from autoagent.text.sanitize import escape
 
 SHORT = 400  # characters of a text that is never cut
-IN_LANES = 300  # characters of a role's message in the lanes of its team; the step has all of it
+MAX_LANE = 300  # characters of a role's message in the lanes of its team; the step has all of it
 _STATES = {"met": "shown", "not met": "unmet", "cannot tell": "claimed"}  # a goal's state, by the verifier's finding
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Hold a text of the run, escaped and cut when it is written out. A file holds each `shared` text once."""
+    """A text of the run, escaped and cut when it is written out. A file holds each `shared` text once."""
 
     text: str
     shared: bool = False
@@ -78,17 +78,17 @@ class Report:
                 self._step(event)["prompt"] = {"seq": event.seq, "tokens": event.tokens, "left": event.left, **files}
                 self._times[event.agent] = event.t
             case events.Recalled():
-                self._recalled(event)
+                self._enter_memories(event)
             case events.Thought():
-                self._replied(event, event.usage)
-                said = asdict(event.thoughts)
-                self._step(event)["thoughts"] = {name: self._long(text) for name, text in said.items() if text}
-                self._called(event, event.call.name, event.call.args)
+                self._enter_usage(event, event.usage)
+                thoughts = asdict(event.thoughts)
+                self._step(event)["thoughts"] = {name: self._long(text) for name, text in thoughts.items() if text}
+                self._enter_call(event, event.call.name, event.call.args)
             case events.Rejected():
-                self._replied(event, event.usage)
+                self._enter_usage(event, event.usage)
                 self._note(event, "Reply not used", event.problem)
             case events.Proposed():
-                step = self._called(event, event.call.name, event.call.args)
+                step = self._enter_call(event, event.call.name, event.call.args)
                 step["preview"], step["diff"] = self._long(event.preview), event.is_diff
                 step["warning"], step["risk"] = escape(event.warning), event.risk
                 self._times[event.agent] = event.t
@@ -96,49 +96,49 @@ class Report:
                 step = self._step(event)
                 step["decided"] = {"allowed": event.allowed, "by": event.by}
                 step["decided"] |= {"reason": self._long(event.reason)} if event.reason else {}
-                step["waited"] = self._since(event)
+                step["waited"] = self._seconds_since(event)
             case events.Started():
                 self._times[event.agent] = event.t
             case events.Returned():
-                self._returned(event)
+                self._enter_result(event)
             case events.Snapshot(apart=False) if self.steps:
-                self._changed_files(event)
+                self._enter_tree(event)
             case events.Checked():
-                self._stands(event, event.goal, "checked" if event.met else "unmet", event.output)
+                self._stand(event, event.goal, "checked" if event.met else "unmet", event.output)
                 self._note(event, f"Check of goal {event.goal + 1}: {'met' if event.met else 'not met'}", event.output)
             case events.Verified():
                 for verdict in event.verdicts:
                     text = f'"{verdict.evidence}" {verdict.why}' if verdict.evidence else verdict.why
-                    self._stands(event, verdict.goal, _STATES[verdict.finding], f"{event.model}: {text}")
+                    self._stand(event, verdict.goal, _STATES[verdict.finding], f"{event.model}: {text}")
                     self._note(event, f"Verifier on goal {verdict.goal + 1}: {verdict.finding}", text)
             case _:
                 self._other(event)
 
-    def _recalled(self, event: events.Recalled) -> None:
+    def _enter_memories(self, event: events.Recalled) -> None:
         step = self._step(event)
-        found = [
+        memories = [
             [memory_name(m.id), escape(m.kind), round(m.evidence, 2), self._long(m.text, shared=True)]
             for m in event.memories
         ]
-        step["recalled"] = [*step.get("recalled", ()), *found]
+        step["recalled"] = [*step.get("recalled", ()), *memories]
         step |= {"gate": event.gate} if event.gate else {}
         reasons = Counter(other.reason for other in event.left_out).items()
         step.setdefault("left_out", []).extend([[n, self._long(why, shared=True)] for why, n in reasons])
 
-    def _returned(self, event: events.Returned) -> None:
+    def _enter_result(self, event: events.Returned) -> None:
         step, meta = self._step(event), event.meta
         step["result"] = {"ok": event.ok, "outcome": event.outcome, "text": self._long(event.text)}
-        step["ran"] = self._since(event)
+        step["ran"] = self._seconds_since(event)
         step |= {"changed": [escape(path) for path in meta.products]} if meta.products else {}
         step |= {"outside": escape(meta.untrusted)} if meta.untrusted else {}
         if not event.agent:
-            self._changed_files(event)
+            self._enter_tree(event)
             for goal, proof in enumerate(meta.goals):
-                self._stands(event, goal, proof, f"The agent: {meta.finished}", confirms=True)
+                self._stand(event, goal, proof, f"The agent: {meta.finished}", confirms=True)
             for number in meta.given_up:
-                self._stands(event, number - 1, "unmet", "The agent says that it cannot be met.")
+                self._stand(event, number - 1, "unmet", "The agent says that it cannot be met.")
 
-    def _changed_files(self, event: events.Event) -> None:
+    def _enter_tree(self, event: events.Event) -> None:
         """Note the snapshot of the workspace at the end of a step so far."""
         if self._workspace.tree and not event.agent:
             self._step(event)["tree"] = self._workspace.tree
@@ -155,7 +155,7 @@ class Report:
                 waits = {key: [escape(str(name)) for name in names] for key, names in event.waits.items()}
                 self._rounds.append({"round": event.step, "waits": waits, "said": []})
             case events.Published():
-                short = escape(event.content[:IN_LANES]) + ("…" if len(event.content) > IN_LANES else "")
+                short = escape(event.content[:MAX_LANE]) + ("…" if len(event.content) > MAX_LANE else "")
                 if not self._rounds:  # the idea, before the first of them
                     self._rounds.append({"round": 0, "waits": {}, "said": []})
                 self._rounds[-1]["said"].append([event.agent, escape(event.cause_by), short])
@@ -175,16 +175,16 @@ class Report:
                 self._note(event, f"Spent on {event.purpose}", text)
             case events.Undone() | events.Rewound():
                 for goal in self._ledger:
-                    self._stands(event, goal, "open", f"The workspace is restored to step {event.to}.")
-                undone = isinstance(event, events.Undone)
-                text = "The workspace is taken back to" if undone else "The run goes on from"
-                self._note(event, "Undone" if undone else "Taken back", f"{text} step {event.to}.")
+                    self._stand(event, goal, "open", f"The workspace is restored to step {event.to}.")
+                is_undo = isinstance(event, events.Undone)
+                text = "The workspace is taken back to" if is_undo else "The run goes on from"
+                self._note(event, "Undone" if is_undo else "Taken back", f"{text} step {event.to}.")
             case events.Forked():
                 self._note(event, "Fork", f"Up to step {event.at} the steps are those of the run {event.origin}.")
             case events.Ended():
                 if not event.agent:
                     for goal, proof in enumerate(event.goals):
-                        self._stands(event, goal, proof, event.reason, confirms=True)
+                        self._stand(event, goal, proof, event.reason, confirms=True)
                 self._note(event, f"Ended: {event.status.value}", event.reason)
 
     @property
@@ -192,11 +192,11 @@ class Report:
         """Return everything on the page except the steps."""
         began, stats = self.began, self._stats
         assert began is not None, "a run's first event is RunStarted"
-        task, ended, spent = stats.task or began.task, stats.outcome, stats.usage
+        task, outcome, usage = stats.task or began.task, stats.outcome, stats.usage
         goals = [
             {
                 "text": escape(goal.text), "check": escape(goal.check or ""), "ledger": self._ledger.get(number, []),
-                "proof": ended.goals[number] if ended and number < len(ended.goals) else "",
+                "proof": outcome.goals[number] if outcome and number < len(outcome.goals) else "",
             }
             for number, goal in enumerate(task.goals)
         ]  # fmt: skip
@@ -204,8 +204,8 @@ class Report:
             "run": self._run, "name": escape(task.name), "role": escape(task.role), "goals": goals,
             "model": escape(stats.model), "host": escape(stats.host), "workspace": escape(self._folder),
             "version": began.version, "began": began.t, "window": stats.window, "tree": self._workspace.first,
-            "status": ended.status.value if ended else "", "reason": escape(ended.reason) if ended else "",
-            "tokens": [spent.prompt, spent.cached, spent.completion], "cost": spent.cost, "seconds": stats.seconds,
+            "status": outcome.status.value if outcome else "", "reason": escape(outcome.reason) if outcome else "",
+            "tokens": [usage.prompt, usage.cached, usage.completion], "cost": usage.cost, "seconds": stats.seconds,
             "count": stats.step, "unpriced": bool(stats.unpriced), "commands": stats.commands.most_common(),
             "files": [[escape(path), *stats.lines.get(path, (0, 0))] for path in stats.changed],
             "agents": {key: escape(name) for key, name in self._names.items()},
@@ -223,23 +223,23 @@ class Report:
         step["end"] = round(event.t, 3)
         return step
 
-    def _since(self, event: events.Event) -> float:
+    def _seconds_since(self, event: events.Event) -> float:
         return round(event.t - self._times.pop(event.agent, event.t), 3)
 
-    def _replied(self, event: events.Event, usage: Usage) -> None:
+    def _enter_usage(self, event: events.Event, usage: Usage) -> None:
         step = self._step(event)
-        step["thought_for"] = round(step.get("thought_for", 0.0) + self._since(event), 3)
-        before = step.get("usage", [0, 0, 0, 0.0])
-        now = [usage.prompt, usage.cached, usage.completion, usage.cost or 0.0]
-        step["usage"] = [one + other for one, other in zip(before, now, strict=True)]
+        step["thought_for"] = round(step.get("thought_for", 0.0) + self._seconds_since(event), 3)
+        sums = step.get("usage", [0, 0, 0, 0.0])
+        figures = [usage.prompt, usage.cached, usage.completion, usage.cost or 0.0]
+        step["usage"] = [total + figure for total, figure in zip(sums, figures, strict=True)]
 
-    def _called(self, event: events.Event, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    def _enter_call(self, event: events.Event, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         step = self._step(event)
-        shown = {key: value if isinstance(value, str) else json.dumps(value) for key, value in args.items()}
-        step["call"] = {"name": escape(name), "args": {escape(key): self._long(text) for key, text in shown.items()}}
+        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in args.items()}
+        step["call"] = {"name": escape(name), "args": {escape(key): self._long(text) for key, text in texts.items()}}
         return step
 
-    def _stands(self, event: events.Event, goal: int, state: str, evidence: str, *, confirms: bool = False) -> None:
+    def _stand(self, event: events.Event, goal: int, state: str, evidence: str, *, confirms: bool = False) -> None:
         """Enter the state of a goal, new or as before. An event that only `confirms` the state is no evidence."""
         ledger = self._ledger.setdefault(goal, [])
         if not ledger or ledger[-1]["state"] != state:

@@ -13,12 +13,12 @@ from pathlib import Path
 from autoagent.core.errors import SettingsError, SetupError
 from autoagent.web.actions import Actions
 
-LEAST_TOKEN = 20  # characters of a token that the user gives
+MIN_TOKEN_CHARACTERS = 20  # of a token that the user gives
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Describe the address to serve at.
+    """The address to serve at.
 
     `port` 0 takes a free port. `token` '' makes a new token. Any host but a loopback address needs TLS (the files
     `certificate` and `key`) and a token of the user's.
@@ -37,8 +37,8 @@ class Place:
 
     def check(self) -> None:
         """Raise SettingsError if serving here would not be safe."""
-        if self.token and len(self.token) < LEAST_TOKEN:
-            raise SettingsError(f"The token has {len(self.token)} characters; give it at least {LEAST_TOKEN}.")
+        if self.token and len(self.token) < MIN_TOKEN_CHARACTERS:
+            raise SettingsError(f"The token has {len(self.token)} characters; give it at least {MIN_TOKEN_CHARACTERS}.")
         if (self.certificate is None) != (self.key is None):
             raise SettingsError("A certificate needs its key, and a key its certificate.")
         try:
@@ -53,8 +53,8 @@ class Place:
             )
 
 
-def serve(place: Place, actions: Actions, state_dir: Path, path: str, tell: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C. `tell` receives the link, with its token. Raises SettingsError, SetupError."""
+def serve(place: Place, actions: Actions, state_dir: Path, path: str, on_start: Callable[[str], None]) -> None:
+    """Serve until Ctrl-C. `on_start` receives the link, with its token. Raises SettingsError, SetupError."""
     place.check()
     try:
         import uvicorn
@@ -64,18 +64,18 @@ def serve(place: Place, actions: Actions, state_dir: Path, path: str, tell: Call
         raise SetupError(f"{error.name} is not installed; pip install 'autoagent[view]'") from error
     token = place.token or secrets.token_urlsafe(24)
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as bound:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(family, socket.SOCK_STREAM) as server_socket:
+        server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            bound.bind((place.host, place.port))
-            bound.listen(128)  # before the link is announced
+            server_socket.bind((place.host, place.port))
+            server_socket.listen(128)  # before the link is announced
         except OSError as error:
             raise SettingsError(f"Cannot serve on {place.host} port {place.port}: {error.strerror}.") from error
-        port = bound.getsockname()[1]
+        port = server_socket.getsockname()[1]
         host = f"[{place.host}]" if family == socket.AF_INET6 else place.host
         hosts = {f"{host}:{port}"} | ({host} if port == (443 if place.secure else 80) else set())
         app = application(state_dir, actions, token, hosts, secure=place.secure)
-        tell(f"{'https' if place.secure else 'http'}://{host}:{port}{path}?token={token}")
+        on_start(f"{'https' if place.secure else 'http'}://{host}:{port}{path}?token={token}")
         config = uvicorn.Config(
             app,
             log_level="critical",
@@ -88,6 +88,6 @@ def serve(place: Place, actions: Actions, state_dir: Path, path: str, tell: Call
             ssl_keyfile=place.key,
         )
         try:
-            asyncio.run(uvicorn.Server(config).serve(sockets=[bound]))
+            asyncio.run(uvicorn.Server(config).serve(sockets=[server_socket]))
         finally:
             actions.close()

@@ -48,17 +48,17 @@ def write_fleet(out: Path, target: Path | None) -> str:
     folder = target.with_name(f"{target.stem}-runs")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     rows, problems = listed(state), []
-    for shown, row in zip(rows, state.rows.values(), strict=True):
-        home, page_file, shown["link"] = state.folder(row), folder / f"{row.job.id}.html", ""
+    for fields, row in zip(rows, state.rows.values(), strict=True):
+        home, page_file, fields["link"] = state.folder(row), folder / f"{row.job.id}.html", ""
         try:
             if events := list(events_of(home)):
                 write_text(page_file, report_page(events, home / "state"), private=True)
-                shown["link"] = quote(f"{folder.name}/{page_file.name}")
+                fields["link"] = quote(f"{folder.name}/{page_file.name}")
         except StateError as error:
             problems.append(f"{row.job.id} has no page: {error}")
     figures = summary(state.rows.values())
     facts = {"name": name, "said": escape(summary_line(figures)), "figures": figures, "rows": rows}
     data = escape_json(json.dumps(facts, ensure_ascii=False))
     write_text(target, html_page(f"Fleet {name}", ("pages.js", "fleet.js"), data), private=True)
-    pages = counted(sum(bool(shown["link"]) for shown in rows), "run")
+    pages = counted(sum(bool(fields["link"]) for fields in rows), "run")
     return "\n".join([*problems, f"Written to {target}, with the pages of {pages} in {folder}."])

@@ -22,8 +22,8 @@ def sizes(built: BuiltPrompt) -> dict[str, Any]:
     summary, earlier, newest, summed, counted = history.outline
     rest = max(0, built.prompted.tokens - system - summary - earlier - newest)
     shown = min((step for _, step in history.steps), default=0)
-    found = {"system": system, "summary": summary, "history": earlier, "result": newest, "rest": rest}
-    return {**found, "shown": shown, "summed": summed, "counted": counted}
+    tokens = {"system": system, "summary": summary, "history": earlier, "result": newest, "rest": rest}
+    return {**tokens, "shown": shown, "summed": summed, "counted": counted}
 
 
 def whole_prompt(built: BuiltPrompt) -> dict[str, Any]:
@@ -43,15 +43,15 @@ def whole_prompt(built: BuiltPrompt) -> dict[str, Any]:
         "moment": [Text(moment, shared=True)],
         "goals": [Text(goals, shared=True)],
     }
-    found, count = sizes(built), built.sources.count
+    tokens, count = sizes(built), built.sources.count
     for part in ("memories", "goals"):
         lines = [line for text in texts[part] for line in text.text.split("\n")]
-        found[part] = sum(count(line) + 1 for line in lines)
-    found["moment"] = max(0, found.pop("rest") - found["memories"] - found["goals"])
-    others = [[memory_name(m.id), round(m.evidence, 2), escape(m.reason)] for m in built.left_out]
+        tokens[part] = sum(count(line) + 1 for line in lines)
+    tokens["moment"] = max(0, tokens.pop("rest") - tokens["memories"] - tokens["goals"])
+    left_out = [[memory_name(m.id), round(m.evidence, 2), escape(m.reason)] for m in built.left_out]
     shown = [memory_name(memory.id) for memory in built.shown]
-    same = prompt.sha256 == built.prompted.sha256
-    return {**found, "texts": texts, "in": shown, "gate": built.gate, "others": others, "same": same}
+    is_same = prompt.sha256 == built.prompted.sha256
+    return {**tokens, "texts": texts, "in": shown, "gate": built.gate, "others": left_out, "same": is_same}
 
 
 def _message_text(message: Message) -> Text:
@@ -60,12 +60,12 @@ def _message_text(message: Message) -> Text:
     return Text("\n".join([message.role, *filter(None, (message.content, *calls))]), shared=True)
 
 
-def xrays(events: Iterable[Event], most: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the log position and the parts of each prompt: whole for the newest `most`, else only their sizes."""
-    found = list(events)
-    older = sum(isinstance(event, Prompted) for event in found) - most
-    for number, built in enumerate(prompts(found)):
-        yield built.prompted.seq, whole_prompt(built) if number >= older else sizes(built)
+def xrays(events: Iterable[Event], max_whole: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the log position and the parts of each prompt: whole for the newest `max_whole`, else only their sizes."""
+    event_list = list(events)
+    first_whole = sum(isinstance(event, Prompted) for event in event_list) - max_whole
+    for number, built in enumerate(prompts(event_list)):
+        yield built.prompted.seq, whole_prompt(built) if number >= first_whole else sizes(built)
 
 
 def prompt_text(state_dir: Path, run: str, step: int) -> str:
