@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_messages import EXAMPLES
 
 from autoagent.agent.stats import RunStats
-from autoagent.core.codec import LATEST, event_from_line, to_json
+from autoagent.core.codec import LATEST_TIME, event_from_line, event_to_dict
 from autoagent.core.commands import Call
 from autoagent.core.errors import StateError
 from autoagent.core.events import Checked, Event, Feedback, Forked, Prompted, Snapshot
@@ -28,7 +28,7 @@ ODD: list[Any] = [
     [], {}, [None], {"a": 1}, [[[]]], {"text": 1}, [{"id": "x"}],
 ]  # fmt: skip
 LINES = [
-    to_json(event)
+    event_to_dict(event)
     for event in (
         *EXAMPLES,
         Prompted(sha256="0" * 64, tokens=10, messages=2, at=1.5, estimate=0.01),
@@ -81,7 +81,7 @@ def assert_read_or_refused(data: bytes) -> None:
         assert str(error)
         return
     assert isinstance(event, Event)
-    json.dumps(to_json(event), allow_nan=True)
+    json.dumps(event_to_dict(event), allow_nan=True)
     tally = RunStats()
     tally.add(event)
 
@@ -115,7 +115,7 @@ def test_a_value_that_no_event_has_is_named(path: tuple[str, ...], value: object
 
 
 def test_json_that_is_too_deep_is_no_event() -> None:
-    call = json.dumps(to_json(Feedback(text="DEEP"))).replace('"DEEP"', "[" * 100_000 + "]" * 100_000)
+    call = json.dumps(event_to_dict(Feedback(text="DEEP"))).replace('"DEEP"', "[" * 100_000 + "]" * 100_000)
     with pytest.raises(ValueError, match="event"):
         event_from_line(call.encode())
 
@@ -138,7 +138,7 @@ def test_what_the_program_writes_it_reads_again(tmp_path: Path) -> None:
 def test_the_latest_time_can_be_shown() -> None:
     import time
 
-    assert time.localtime(LATEST).tm_year == 9999
+    assert time.localtime(LATEST_TIME).tm_year == 9999
     recalled = next(line for line in LINES if line["type"] == "recalled")
     with pytest.raises(ValueError, match="not a time"):
         event_from_line(json.dumps(put(recalled, ("memories", 0, "t"), 1e300)).encode())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.core.codec import event_from_line, to_json
+from autoagent.core.codec import event_from_line, event_to_dict
 from autoagent.core.commands import Call
 from autoagent.core.events import EVENTS, Decided, Event, Recalled, Returned, RunStarted, Thought
 from autoagent.core.memory import RetrievedMemory
@@ -33,13 +33,13 @@ EXAMPLES: list[Event] = [
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: event.type)
 def test_an_event_comes_back_from_its_line(event: Event) -> None:
-    assert event_from_line(json.dumps(to_json(event)).encode()) == event
+    assert event_from_line(json.dumps(event_to_dict(event)).encode()) == event
 
 
 def test_fields_of_a_later_minor_version_are_passed_over() -> None:
-    line = {**to_json(EXAMPLES[3]), "mood": "good"}
+    line = {**event_to_dict(EXAMPLES[3]), "mood": "good"}
     assert event_from_line(json.dumps(line).encode()) == EXAMPLES[3]
-    nested = to_json(EXAMPLES[1])
+    nested = event_to_dict(EXAMPLES[1])
     nested["memories"][0]["mood"] = "good"
     assert event_from_line(json.dumps(nested).encode()) == EXAMPLES[1]
 

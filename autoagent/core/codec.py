@@ -1,7 +1,7 @@
 """Convert between records and JSON by the records' annotations, and between events and log lines.
 
-Files may be damaged or foreign. msgspec checks the type of every field while reading, and the checks here cover the
-rest. Unknown fields are dropped.
+Files may be damaged or written by other programs. msgspec checks the type of every field, and the functions here check
+the values. Unknown fields are dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -25,11 +24,13 @@ if TYPE_CHECKING:  # imported when the first record is read
     import msgspec
 
 
-LATEST = 253_402_214_400.0  # epoch seconds: the end of the year 9999 in any time zone
+LATEST_TIME = 253_402_214_400.0  # epoch seconds: 31 December 9999, in the year 9999 in every time zone
 _MAX_INTEGER = 2**63 - 1
-_ID = re.compile(r"[\w.-]*", re.ASCII)
+_ID_PATTERN = re.compile(r"[\w.-]*", re.ASCII)
 _LONG_NUMBER = re.compile(rb"(?<![.\d])\d{19}")  # a match within a text only costs a second check
-_ZEROS = bytes(ord("0") if chr(byte).isdecimal() else byte for byte in range(256))  # each digit read as 0
+_DIGITS_TO_ZERO = bytes(ord("0") if chr(byte).isdecimal() else byte for byte in range(256))
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
+_field_names: dict[type[Any], tuple[str, ...]] = {}  # cache by record type
 
 Record = TypeVar("Record")
 
@@ -37,22 +38,18 @@ Record = TypeVar("Record")
 def to_plain(record: Any) -> Any:
     """Return a record, and all records in it, as JSON values."""
     kind = type(record)
-    if kind in _PLAIN:
+    if kind in _PLAIN_TYPES:
         return record
-    if (names := _FIELDS.get(kind)) is not None:
+    if (names := _field_names.get(kind)) is not None:
         return {name: to_plain(getattr(record, name)) for name in names}
     if isinstance(record, (list, tuple)):
         return [to_plain(item) for item in record]
     if kind is dict or isinstance(record, Mapping):
         return {str(key): to_plain(value) for key, value in record.items()}
     if dataclasses.is_dataclass(kind):
-        _FIELDS[kind] = tuple(field.name for field in dataclasses.fields(kind))
+        _field_names[kind] = tuple(field.name for field in dataclasses.fields(kind))
         return to_plain(record)
-    return record
-
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})  # the most common types
-_FIELDS: dict[type[Any], tuple[str, ...]] = {}  # cache by record type
+    return record  # such as an enum of texts
 
 
 def from_line(kind: type[Record], line: bytes) -> Record:
@@ -63,21 +60,18 @@ def from_line(kind: type[Record], line: bytes) -> Record:
         record: Record = _decoder(cast(Any, kind)).decode(line)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
-    # not JSON, or a lone surrogate, as the standard library accepts
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        try:
-            value = json.loads(line.decode(), parse_constant=refuse_constant)  # it would guess the encoding of bytes
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
-        return from_plain(kind, value)
+    except (msgspec.DecodeError, UnicodeDecodeError):  # not JSON, or with a lone surrogate
+        return from_plain(kind, _parse_with_json(line))
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if b"0" * 19 in line.translate(_ZEROS) and _LONG_NUMBER.search(line):  # the pattern alone takes ten times as long
+    if b"0" * 19 in line.translate(_DIGITS_TO_ZERO) and _LONG_NUMBER.search(
+        line
+    ):  # the pattern alone takes ten times as long
         _check_numbers(record)
     return record
 
 
-def lines_of(kind: type[Record], path: Path) -> Iterator[Record]:
+def read_records(kind: type[Record], path: Path) -> Iterator[Record]:
     """Yield the records in a file of lines, skipping torn and malformed lines. Raises OSError."""
     for line in path.read_bytes().splitlines() if path.exists() else ():
         with suppress(ValueError):
@@ -100,7 +94,7 @@ def from_plain(kind: type[Record], value: Any) -> Record:
 
 def check_time(seconds: float) -> None:
     """Raise ValueError for a time that no calendar shows."""
-    if not 0 <= seconds <= LATEST:
+    if not 0 <= seconds <= LATEST_TIME:
         raise ValueError(f"{seconds:g} is not a time, in seconds since 1970")
 
 
@@ -116,17 +110,25 @@ def refuse_constant(constant: str) -> float:
     raise ValueError(f"{constant} is not a JSON number")
 
 
+def _parse_with_json(line: bytes) -> Any:
+    """Parse a line with the standard library, which accepts lone surrogates. Raises ValueError."""
+    try:
+        return json.loads(line.decode(), parse_constant=refuse_constant)  # json would guess the encoding of bytes
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def _check_numbers(record: Any) -> None:
     """Raise ValueError if a field holds a number too large to compute with."""
-    for each in dataclasses.fields(record):
-        value = getattr(record, each.name)
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
         for item in value if isinstance(value, tuple) else (value,):
             if dataclasses.is_dataclass(item):
                 _check_numbers(item)
             elif isinstance(item, int) and abs(item) > _MAX_INTEGER:
-                raise ValueError(f"{each.name} holds a number beyond 64 bits")
+                raise ValueError(f"{field.name} holds a number beyond 64 bits")
             elif isinstance(item, float) and not math.isfinite(item):
-                raise ValueError(f"{each.name} holds {item}, which is not a JSON number")
+                raise ValueError(f"{field.name} holds {item}, which is not a JSON number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,43 +139,45 @@ class _Envelope:
 
 @dataclass(frozen=True, slots=True)
 class _LoggedSettings:
-    """Hold the logged settings that are read unchanged. All others are validated like any setting."""
+    """The logged settings that are read unchanged. All others are validated like any setting."""
 
     budget: float = 0.0
     protected: tuple[str, ...] = ()
-    said: Mapping[str, Any] = field(default_factory=dict)
+    said: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def to_json(event: Event) -> dict[str, Any]:
-    """Return an event as the JSON object of its log line."""
+def event_to_dict(event: Event) -> dict[str, Any]:
+    """Return an event as the JSON object of its log line, in plain values."""
     return {"v": VERSION, "type": event.type, **to_plain(event)}
 
 
-def event_from_line(line: bytes, type: str = "") -> Event:
-    """Read an event from a log line, dropping unknown fields. `type` is known if its beginning was read.
+def event_from_line(line: bytes, event_type: str = "") -> Event:
+    """Read an event from a log line, dropping unknown fields.
 
-    Raises ValueError for an unknown type, a newer version, or a missing or invalid field, and names it.
+    Pass `event_type` if the beginning of the line has been read: its version is then not checked again. Raises
+    ValueError for an unknown type, a newer version, or a missing or invalid field, and names it.
     """
-    if not type:
+    if not event_type:
         try:
             envelope = from_line(_Envelope, line)
         except ValueError as error:
-            raise ValueError(f"no event: {error}") from None
+            raise ValueError(f"not an event: {error}") from None
         if envelope.v > VERSION:
             raise ValueError(f"event version {envelope.v} is newer than this program's {VERSION}")
-        type = envelope.type
-    kind = EVENTS.get(type)
+        event_type = envelope.type
+    kind = EVENTS.get(event_type)
     if kind is None:
-        raise ValueError(f"unknown event type {type!r}")
+        raise ValueError(f"unknown event type {event_type!r}")
     try:
         event = from_line(kind, line)
-        _check(event)
+        _check_event(event)
     except ValueError as error:
-        raise ValueError(f"misshapen {kind.type} event: {error}") from None
+        raise ValueError(f"malformed {kind.type} event: {error}") from None
     return event
 
 
-def _check(event: Event) -> None:
+def _check_event(event: Event) -> None:
+    """Raise ValueError for a value that its type allows but an event does not."""
     check_time(event.t)
     if isinstance(event, Prompted):
         check_time(event.at)
@@ -182,9 +186,9 @@ def _check(event: Event) -> None:
             check_time(memory.t)
             check_time(memory.stored)
     if event.step < 0:
-        raise ValueError("the step is below 0")
-    if not _ID.fullmatch(event.run) or not _ID.fullmatch(event.agent):
-        raise ValueError("the run or the agent is no id")
+        raise ValueError("the step is negative")
+    if not _ID_PATTERN.fullmatch(event.run) or not _ID_PATTERN.fullmatch(event.agent):
+        raise ValueError("the run or the agent is not a valid id")
     if isinstance(event, RunStarted):
         from_plain(_LoggedSettings, event.settings)
     elif isinstance(event, Labelled) and event.data:

@@ -47,26 +47,26 @@ def reply(specs: Sequence[CommandSpec], thought_names: Sequence[str] = THOUGHTS)
 
 
 def tools(specs: Sequence[CommandSpec], thought_names: Sequence[str] = THOUGHTS) -> list[dict[str, Any]]:
-    """Return the commands as OpenAI tools. Named thoughts become a list argument of each.
+    """Return the commands as OpenAI tools. Each takes the named thoughts as a list argument.
 
-    Each prompt pays for every word here, so an argument that an earlier tool has described the same way gets no text.
+    Each prompt pays for every word here, so the description of an argument is omitted if an earlier tool has the same.
     """
-    described: list[dict[str, Any]] = []
-    known: set[tuple[str, str]] = set()
+    tools: list[dict[str, Any]] = []
+    earlier_texts: set[tuple[str, str]] = set()
     for spec in specs:
         schema = arguments(spec)
         del schema["additionalProperties"]  # the registry checks each call anyway, and this costs tokens in each tool
         for name, argument in schema["properties"].items():
-            if (text := argument.get("description", "")) and (name, text) in known:
+            if (text := argument.get("description", "")) and (name, text) in earlier_texts:
                 del argument["description"]
-            known.add((name, text))
+            earlier_texts.add((name, text))
         if thought_names:
             thoughts = {"type": "array", "items": {"type": "string"}}  # repeated in each tool, so minimal
             schema["properties"] = {"thoughts": thoughts, **schema["properties"]}
             schema["required"] = ["thoughts", *schema["required"]]
         function = {"name": spec.name, "description": spec.label, "parameters": schema}
-        described.append({"type": "function", "function": function})
-    return described
+        tools.append({"type": "function", "function": function})
+    return tools
 
 
 def parameter(spec: Parameter) -> dict[str, Any]:

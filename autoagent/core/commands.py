@@ -18,7 +18,9 @@ LevelName = Literal["planner", "executor", "thinker"]  # of a hierarchical run (
 Proof = Literal["checked", "shown", "accepted", "claimed", "unmet"]
 
 Risk = Literal["read", "write", "run", "network", "irreversible"]
-OUTWARD: frozenset[Risk] = frozenset({"network", "run", "irreversible"})  # they act outward or cannot be undone
+OUTWARD: frozenset[Risk] = frozenset(
+    {"network", "run", "irreversible"}
+)  # acts on the outside world, or cannot be undone
 
 # The category of commands that a source outside the program offers, such as `mcp__shop`, and their names, such as
 # `mcp__shop__add`. No other command has such a name.
@@ -49,7 +51,7 @@ def fingerprint(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Hold a command requested by the model: a known name with arguments that fit its schema."""
+    """A command requested by the model: a known name with arguments that fit its schema."""
 
     id: str
     name: str
@@ -71,7 +73,7 @@ Meaning = Literal["exact", "path", "entry", "url", "shell", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Declare an argument of a command."""
+    """An argument of a command."""
 
     name: str
     kind: Literal["string", "integer", "number", "boolean", "array", "object", "any"]  # in JSON; any: no constraint
@@ -81,23 +83,23 @@ class Parameter:
     choices: tuple[str, ...] = ()  # the allowed values
     meaning: Meaning = "exact"
     schema: Mapping[str, Any] | None = None  # the JSON schema from another program
-    existing: bool = False  # it names an existing workspace file
+    existing: bool = False  # names an existing workspace file
     detail: bool = False  # not offered to small models
     suffix: str = ""  # of that file's name
-    code: Literal["", "code", "file"] = ""  # its value is program code, or the text of the file that another one names
+    code: Literal["", "code", "file"] = ""  # program code, or the text of the file that another argument names
     item: Literal["string", "integer"] = "string"  # the type of a list's items
 
 
-# Traits that may follow an argument's Meaning; that of a suffix, such as ".py", begins with a dot.
-EXISTING = "existing"  # it names an existing workspace file
-DETAIL = "detail"  # it is optional, and omitted for small models
-CODE: Final = "code"  # it is program code; a small model writes it in a separate block
-FILE_TEXT: Final = "file"  # it is the text of the file in the "path" argument
+# Traits that may follow an argument's Meaning. A trait that begins with a dot, such as ".py", is a suffix.
+EXISTING = "existing"  # names an existing workspace file
+DETAIL = "detail"  # optional, and omitted for small models
+CODE: Final = "code"  # program code; a small model writes it in a separate block
+FILE_TEXT: Final = "file"  # the text of the file in the "path" argument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """Declare the effects of a command beyond its risk. By default none.
+    """The effects of a command beyond its risk. By default none.
 
     Reads of workspace files are not declared: the workspace records every access.
     """
@@ -115,7 +117,7 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class CommandSpec:
-    """Describe a command for the model, the screen and the checks. Built from its function by `@command`.
+    """A command as the model, the screen and the checks see it. Built from its function by `@command`.
 
     With `effects` None, the command counts as having every effect.
     """
@@ -140,7 +142,7 @@ class CommandSpec:
 
     @property
     def outward(self) -> bool:
-        """Return whether it can act outward or irreversibly. Assumed for a command that declares no effects."""
+        """Return whether the command may act outward or irreversibly, as one that declares no effects may."""
         return self.effects is None or self.risk in OUTWARD
 
     def signature(self) -> str:
@@ -170,7 +172,7 @@ def prompt_line(spec: CommandSpec) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultMeta:
-    """Hold facts about a result for the program, besides its text for the model."""
+    """Facts about a result for the program, besides its text for the model."""
 
     changed: tuple[str, ...] = ()  # the workspace paths that it changed
     byproducts: tuple[str, ...] = ()  # those that a program keeps for itself, such as a cache
@@ -202,21 +204,21 @@ class ResultMeta:
     def to_json(self) -> dict[str, Any]:
         """Return the non-default fields as JSON values, with the details merged in."""
         values: dict[str, Any] = {}
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name == "details":
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if entry.name == "details":
                 values.update(value)
-            elif value != each.default:
-                values[each.name] = list(value) if isinstance(value, tuple) else value
+            elif value != entry.default:
+                values[entry.name] = list(value) if isinstance(value, tuple) else value
         return values
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ResultMeta:
-        """Build it from type-checked JSON values of the log (see codec)."""
+        """Build the record from type-checked JSON values of the log (see codec)."""
         if not data:
             return PLAIN
-        values = {name: value for name, value in data.items() if name in _META}
-        details = {name: value for name, value in data.items() if name not in _META}
+        values = {name: value for name, value in data.items() if name in _META_NAMES}
+        details = {name: value for name, value in data.items() if name not in _META_NAMES}
         if data.get("review") is True or data.get("unmet") is True:  # as in older logs
             values["put_off"] = True
         for name in ("changed", "byproducts", "goals", "given_up", "page"):
@@ -226,12 +228,12 @@ class ResultMeta:
 
 
 PLAIN = ResultMeta()  # of a result that is text for the model alone
-_META = frozenset(each.name for each in fields(ResultMeta)) - {"details"}
+_META_NAMES = frozenset(entry.name for entry in fields(ResultMeta)) - {"details"}
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Hold the result of a command: `text` for the model, `meta` for the guard, the log and the screen."""
+    """The result of a command: `text` for the model, `meta` for the guard, the log and the screen."""
 
     call_id: str
     ok: bool
@@ -241,7 +243,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Hold a call waiting for authorization, with a preview of its effect: a diff or a note."""
+    """A call waiting for authorization, with a preview of its effect: a diff or a note."""
 
     call: Call
     spec: CommandSpec
@@ -264,7 +266,7 @@ Change = Callable[[Callable[[Any], Any]], None]  # the argument records an event
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Answer a proposal.
+    """The answer to a proposal.
 
     With a `change`, apply it first, then propose the call again, or refuse it if there is a `reason`.
     """
@@ -283,7 +285,7 @@ QuestionKind = Literal["decision", "remark", "going on", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Describe a question besides its text."""
+    """The properties of a question besides its displayed text."""
 
     kind: QuestionKind = "text"
     yes: str = "y"  # the key to run

@@ -70,7 +70,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def sole_writer_of(path: Path) -> Iterator[None]:
-    """Wait for the lock of a folder or file and hold it. Creates a missing file. Raises OSError."""
+    """Wait for the lock of a folder or file and hold it. Create a missing file. Raises OSError."""
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
@@ -93,8 +93,9 @@ def open_entry(parent: int | None, name: str | Path) -> Iterator[tuple[str, os.s
 def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
     """Replace a name in an open folder by a file with this mode (None: default); S_IFLNK makes a link to `data`.
 
-    The file is written next to it and renamed over it: readers and crashes see the old or the new content, and links
-    are not followed. Owner and group stay, as far as this user may give them. Raises OSError. The folder is not synced.
+    A new file is written next to the old one and renamed over it: readers and crashes see the old or the new content,
+    and links are not followed. Owner and group stay if this user may set them. The folder is not
+    synced. Raises OSError.
     """
     temporary = f".autoagent-{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -105,10 +106,10 @@ def replace_in(parent: int, name: str, data: bytes, mode: int | None) -> None:
         else:
             descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=parent)
             try:
-                with suppress(OSError):  # there is none yet, or only root can give a file away
-                    old = os.stat(name, dir_fd=parent, follow_symlinks=False)
-                    os.fchown(descriptor, -1, old.st_gid)
-                    os.fchown(descriptor, old.st_uid, -1)
+                with suppress(OSError):  # no old file, or only root can give a file away
+                    old_status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                    os.fchown(descriptor, -1, old_status.st_gid)
+                    os.fchown(descriptor, old_status.st_uid, -1)
                 if mode is not None:
                     os.fchmod(descriptor, mode)
                 write_whole(descriptor, data)

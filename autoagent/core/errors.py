@@ -27,13 +27,14 @@ class CommandError(ForModel):
 class ReplyError(ForModel):
     """Report a model's reply that is not one valid command. The text says why and where.
 
-    `command` names a command that was given placeholders instead of values. `off`: it is a command of the program,
-    but not this agent's, such as that of another level.
+    `command` names a command that was given placeholders instead of values. `off` is whether the program has the
+    command but not for this agent, as for one of another level.
     """
 
     def __init__(self, problem: str, command: str = "", *, off: bool = False) -> None:
         super().__init__(problem)
-        self.command, self.off = command, off
+        self.command = command
+        self.off = off
 
 
 class ForUser(AutoagentError):
@@ -105,12 +106,13 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
     Besides Python's own chain, urllib3 keeps a cause in `reason` and requests among the arguments.
     """
-    pending, seen = [error], set[int]()
+    pending = [error]
+    seen_ids = set[int]()
     while pending:
         cause = pending.pop()
-        if id(cause) in seen:
+        if id(cause) in seen_ids:
             continue
-        seen.add(id(cause))
+        seen_ids.add(id(cause))
         yield cause
-        linked = (cause.__context__, cause.__cause__, getattr(cause, "reason", None), *cause.args)
-        pending.extend(candidate for candidate in linked if isinstance(candidate, BaseException))
+        candidates = (cause.__context__, cause.__cause__, getattr(cause, "reason", None), *cause.args)
+        pending.extend(candidate for candidate in candidates if isinstance(candidate, BaseException))

@@ -18,7 +18,7 @@ CUT_SHORT = "replies that were cut short"  # the purpose of calls without a comp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Hold the fields common to all events.
+    """The fields common to all events.
 
     No event is lost when a process ends. A power cut may lose a `passing` event, and the step is then repeated.
     """
@@ -35,7 +35,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled(Event):
-    """Hold an event with text for the model."""
+    """An event with text for the model."""
 
     data: Mapping[str, Any] = field(default_factory=dict)  # the labels of the text as logged (see ResultMeta)
 
@@ -52,13 +52,13 @@ EVENTS: dict[str, type[Event]] = {}  # by their names in the log
 def event(name: str, *, passing: bool = False) -> Callable[[type[Kind]], type[Kind]]:
     """Make a class the record of an event with this name in the log. `passing` is as in Event."""
 
-    def recorded(kind: type[Kind]) -> type[Kind]:
+    def register(kind: type[Kind]) -> type[Kind]:
         record = dataclass(frozen=True, slots=True, kw_only=True)(kind)
         record.type, record.passing = name, passing
         EVENTS[name] = record
         return record
 
-    return recorded
+    return register
 
 
 @event("run_started")
@@ -107,11 +107,11 @@ class Changed(RunStarted):
 
 @event("recalled", passing=True)
 class Recalled(Event):
-    """Memories found for this step's prompt. It shows as many as fit."""
+    """Memories found for this step's prompt, which shows as many as fit."""
 
     query: str
     memories: tuple[RetrievedMemory, ...]
-    left_out: tuple[LeftOut, ...] = ()  # they did not fit
+    left_out: tuple[LeftOut, ...] = ()  # rejected, or no room in the prompt
     lasting: bool = False  # found by the goals and shown in all prompts until replaced
     gate: float = 0.0  # the evidence that each needed
     core: bool = False  # shown in all prompts, the most important first
@@ -403,7 +403,7 @@ class Answered(Event):
 
 @event("published", passing=True)
 class Published(Labelled):
-    """A message of a role, readable by all once the round has ended. One of the user, at once.
+    """A message of a role, readable by all once the round has ended, or of the user, readable at once.
 
     Its labels are those of everything the writer had read. `extra` holds the `instruct_content` and `metadata` of a
     Python program, each with its `value` and `class`.

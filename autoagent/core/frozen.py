@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(kind: type | None = None, /, *, frozen: bool = False, **options: Any) -> Any:
-        """Make a class a dataclass. Takes `frozen`, `slots` and `kw_only`, and means the same as the standard one."""
+        """Make a class a dataclass, as the standard decorator does with `frozen`, `slots` and `kw_only`."""
 
-        def made(kind: type) -> type:
+        def decorate(kind: type) -> type:
             if not frozen:
                 return dataclasses.dataclass(kind, **options)
             for name, method in vars(_Methods).items():
@@ -28,56 +28,57 @@ else:
             record.__init__ = _lazy_init(record)
             return record
 
-        return made if kind is None else made(kind)
+        return decorate if kind is None else decorate(kind)
 
 
 def _lazy_init(kind: Any) -> Callable[..., None]:
-    def first(self: Any, *args: Any, **named: Any) -> None:
+    def compile_and_call(self: Any, *args: Any, **kwargs: Any) -> None:
         kind.__init__ = compiled = _init(kind)
-        compiled(self, *args, **named)
+        compiled(self, *args, **kwargs)
 
-    return first
+    return compile_and_call
 
 
 def _init(kind: Any) -> Callable[..., None]:
-    """Compile the method alone: `make_dataclass` takes four times as long for it."""
-    known: dict[str, Any] = {"__put": object.__setattr__, "__absent": dataclasses.MISSING}
-    parameters, lines, keywords = ["self"], [], False
+    """Compile `__init__` alone: `make_dataclass` takes four times as long for it."""
+    namespace: dict[str, Any] = {"__put": object.__setattr__, "__absent": dataclasses.MISSING}
+    parameters, lines = ["self"], []
+    has_star = False
     for field in sorted(dataclasses.fields(kind), key=lambda field: bool(field.kw_only)):
         name, value = field.name, field.name
-        if field.kw_only and not keywords:
-            keywords = True
+        if field.kw_only and not has_star:
+            has_star = True
             parameters.append("*")
         if field.default_factory is not dataclasses.MISSING:
-            known[f"__make_{name}"] = field.default_factory
+            namespace[f"__make_{name}"] = field.default_factory
             value = f"__make_{name}() if {name} is __absent else {name}"
             parameters.append(f"{name}=__absent")
         elif field.default is not dataclasses.MISSING:
-            known[f"__default_{name}"] = field.default
+            namespace[f"__default_{name}"] = field.default
             parameters.append(f"{name}=__default_{name}")
         else:
             parameters.append(name)
         lines.append(f" __put(self, {name!r}, {value})\n")
     if hasattr(kind, "__post_init__"):
         lines.append(" self.__post_init__()\n")
-    exec(f"def __init__({', '.join(parameters)}):\n{''.join(lines) or ' pass'}", known)  # noqa: S102 - names of fields
-    compiled: Callable[..., None] = known["__init__"]
+    exec(f"def __init__({', '.join(parameters)}):\n{''.join(lines) or ' pass'}", namespace)  # noqa: S102 - names of fields
+    compiled: Callable[..., None] = namespace["__init__"]
     compiled.__qualname__ = f"{kind.__qualname__}.__init__"
     return compiled
 
 
 def _values(record: Any) -> tuple[Any, ...]:
     kind = type(record)
-    if (getter := _GETTERS.get(kind)) is None:
+    if (getter := _getters.get(kind)) is None:
         names = [field.name for field in dataclasses.fields(kind)]
         is_tuple = len(names) > 1
         getter = attrgetter(*names) if is_tuple else lambda record: tuple(getattr(record, name) for name in names)
-        _GETTERS[kind] = getter
+        _getters[kind] = getter
     values: tuple[Any, ...] = getter(record)
     return values
 
 
-_GETTERS: dict[type[Any], Callable[[Any], Any]] = {}
+_getters: dict[type[Any], Callable[[Any], Any]] = {}
 
 
 class _Methods:

@@ -13,7 +13,7 @@ _THINKING = re.compile(rf"{re.escape(THINKING_START)}.*?(?:{re.escape(THINKING_E
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Define a level of a hierarchical run and its agent."""
+    """A level of a hierarchical run, and its agent."""
 
     name: LevelName
     title: str

@@ -52,7 +52,7 @@ def with_mark(source: str, mark: str, *, on: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Hold the sources of a memory."""
+    """The sources of a memory."""
 
     source: str = ""  # comma-separated
     trusted: bool = True  # none of them is outside
@@ -68,7 +68,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class RetrievedMemory:
-    """Hold a memory found by a query."""
+    """A memory found by a query."""
 
     id: int  # in a run, a negative id belongs to the user's own memory: -3 is its memory 3
     text: str
@@ -157,7 +157,7 @@ Reranker = Callable[[str, Sequence[RetrievedMemory]], Iterable[int]]
 
 @dataclass(frozen=True, slots=True)
 class RecallHooks:
-    """Hold what takes part in a recall: to find further candidates, to weigh their evidence, and to order them."""
+    """The functions that take part in a recall: they find further candidates, weigh their evidence, and order them."""
 
     retrievers: Sequence[Retriever] = ()
     gates: Sequence[Gate] = ()
@@ -172,7 +172,7 @@ def memory_name(id: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Hold a candidate that a recall rejected, and why: a poor fit, too similar, or beyond the limit."""
+    """A candidate that a recall rejected, and why: a poor fit, too similar, or beyond the limit."""
 
     id: int
     score: float
@@ -182,7 +182,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Hold the outcome of a recall: the memories returned, best first, and the candidates left out."""
+    """The outcome of a recall: the memories returned, best first, and the candidates left out."""
 
     memories: tuple[RetrievedMemory, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
@@ -193,7 +193,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Change a memory, only if its time and level are still as `seen`."""
+    """A change of a memory, applied only if its time and level are still as `seen`."""
 
     id: int
     seen: tuple[float, int]
@@ -209,16 +209,18 @@ class Found:
 
     near: Sequence[RetrievedMemory]  # by the cosine of their vectors to the query's, best first, none of 0 or below
     worded: Sequence[RetrievedMemory]  # by the words shared with the query (`score`: BM25 or similar)
-    vectors: Mapping[int, bytes]  # of these by id, as far as they have one
-    meaning: Mapping[int, float]  # by id: 0 as near as unrelated texts are, 1 as those that certainly belong together
-    counts: Mapping[str, int]  # in about how many of the memories each content word of the query is
-    total: int  # of the memories, about
+    vectors: Mapping[int, bytes]  # of the candidates that have one, by id
+    meaning: Mapping[
+        int, float
+    ]  # by id: from 0, as near as unrelated texts, to 1, as texts that certainly belong together
+    counts: Mapping[str, int]  # about how many memories have each content word of the query
+    total: int  # about how many memories there are
     problem: str = ""  # why nothing was searched by meaning
 
 
 @dataclass(frozen=True, slots=True)
 class Dream:
-    """Hold the outcome of a sleep: memories that fell a level, forgotten ids, and the dream made from these."""
+    """The outcome of a sleep: memories that fell a level, forgotten ids, and the dream made from the forgotten ones."""
 
     text: str = ""  # of the dream, '' if nothing was forgotten or it failed
     forgotten: tuple[int, ...] = ()
@@ -239,4 +241,4 @@ class Stats:
     dim: int
     place: str
     id: str = ""  # as `Memory.store_id`
-    last: int = 0  # the last id that was given to a memory there
+    last: int = 0  # the highest id that was ever given to a memory there

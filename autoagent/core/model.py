@@ -16,7 +16,7 @@ Asking = Literal["tools", "schema", "text"]  # how to request a command: native 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """Hold a native tool call as an endpoint writes it: `arguments` is still JSON. In a prompt it has an `id`."""
+    """A native tool call as an endpoint writes it: `arguments` is still JSON. In a prompt it has an `id`."""
 
     name: str
     arguments: str
@@ -25,7 +25,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Hold a message of a prompt."""
+    """A message of a prompt."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
@@ -39,17 +39,17 @@ class Message:
         return len(self.content) + sum(len(call.arguments) for call in self.calls) + sum(map(len, self.images))
 
 
-_CACHED = 1_000_000  # characters: more than a prompt of 128,000 tokens
+_MAX_CACHED_CHARACTERS = 1_000_000  # more than a prompt of 128,000 tokens
 Rendered = TypeVar("Rendered")
 
 
 def cached_by_message(make: Callable[[Message], Rendered]) -> Callable[[Message], Rendered]:
     """Cache a function of a message, as most messages repeat from the previous prompt.
 
-    A message is known by its identity: in a long prompt, comparing the texts takes longer than anything else. The cache
+    Messages are told apart by identity: in a long prompt, comparing texts takes longer than anything else. The cache
     holds the newest one or two million characters, so that a long run does not hold everything it has written.
     """
-    new: dict[int, tuple[Message, Rendered]] = {}  # by id, which an entry keeps from being used again
+    new: dict[int, tuple[Message, Rendered]] = {}  # by id; the entry holds the message, so that its id is not reused
     old: dict[int, tuple[Message, Rendered]] = {}
     characters = 0
 
@@ -58,7 +58,7 @@ def cached_by_message(make: Callable[[Message], Rendered]) -> Callable[[Message]
         entry = new.get(id(message))
         if entry is None:
             entry = old.get(id(message)) or (message, make(message))
-            if characters > _CACHED:
+            if characters > _MAX_CACHED_CHARACTERS:
                 new, old, characters = {}, new, 0
             new[id(message)] = entry
             characters += message.size
@@ -69,7 +69,7 @@ def cached_by_message(make: Callable[[Message], Rendered]) -> Callable[[Message]
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Hold prices in USD per million tokens."""
+    """Prices in USD per million tokens."""
 
     prompt: float
     completion: float
@@ -83,7 +83,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Hold the tokens of one or more calls. `cost` is in USD, None if the price is unknown."""
+    """The tokens of one or more calls. `cost` is in USD, None if the price is unknown."""
 
     prompt: int = 0
     completion: int = 0
@@ -97,7 +97,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Hold a model's whole answer to one prompt."""
+    """A model's whole answer to one prompt."""
 
     text: str
     usage: Usage
@@ -108,7 +108,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Thoughts:
-    """Hold the five thoughts of AutoGPT's reply format."""
+    """The five thoughts of AutoGPT's reply format."""
 
     text: str = ""
     reasoning: str = ""
@@ -119,7 +119,7 @@ class Thoughts:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Hold a parsed completion: thoughts and command."""
+    """A parsed completion: thoughts and command."""
 
     thoughts: Thoughts
     call: Call
@@ -129,7 +129,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class PromptStyle:
-    """Define how to prompt a kind of model. The model's provider chooses it."""
+    """A way to prompt a kind of model. The model's provider chooses the style."""
 
     name: Literal["full", "brief", "file"]  # in the setting and the log
     thinks: bool = True  # ask for thoughts before the command; small models would repeat the thoughts in the history
@@ -166,7 +166,7 @@ _CLOSING_TOKENS = 100  # of the last part other than goals and memories: clock, 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Hold the number of tokens for each part other than the system message."""
+    """The number of tokens for each part of a prompt other than the system message."""
 
     history: int
     recollections: int  # memories for the newest step
@@ -230,7 +230,7 @@ def without_calls(messages: Sequence[Message]) -> list[Message]:
         content = "\n".join(filter(None, (message.content, *map(call_as_text, message.calls))))
         role = "user" if message.role == "tool" else message.role
         if message.role == "tool" and not content.startswith(name := names.get(message.answers, "The command")):
-            content = f"{name}: {content}"  # its name is only in the call (see History)
+            content = f"{name}: {content}"  # the name of the command is only in the call (see History)
         if rewritten and rewritten[-1].role == role != "system":
             images = rewritten[-1].images + message.images
             rewritten[-1] = replace(rewritten[-1], content=f"{rewritten[-1].content}\n\n{content}", images=images)

@@ -33,7 +33,7 @@ class Listener(Protocol):
         """
 
     def heed(self) -> float:
-        """Return how many more seconds to wait. Called several times a second and with each piece of an answer.
+        """Return for how many more seconds to wait. Called several times a second and with each piece of an answer.
 
         Raises StopRun to stop waiting.
         """
@@ -46,7 +46,7 @@ class Listener(Protocol):
 
 
 class RequestOptions(TypedDict, total=False):
-    """Hold the options of a request besides the messages; see Model.complete."""
+    """The options of a request besides the messages; see Model.complete."""
 
     commands: Sequence[CommandSpec]
     max_tokens: Required[int]
@@ -121,7 +121,7 @@ class Embedder(Protocol):
 
 
 class Memory(Protocol):
-    """Stores texts across steps, runs and processes."""
+    """Store texts across steps, runs and processes."""
 
     def add(
         self,
@@ -146,7 +146,7 @@ class Memory(Protocol):
     def has_lost(self, memory: int, run: str, text: str = "") -> bool:
         """Return whether a power cut lost the memory that this run stored under this id, as opposed to forgetting it.
 
-        Without the text, another run may have stored it since.
+        Without the text, another run may have stored a memory under this id since.
         """
 
     def recall(
@@ -207,7 +207,7 @@ class Memory(Protocol):
 
 
 class MemoryStore(Protocol):
-    """Stores texts, finds candidates and applies changes, without rules of fading or ranking.
+    """Store texts, find candidates and apply changes, without rules of fading or ranking.
 
     It has its own embedder and never compares vectors of two embedders. All methods raise StateError if the store
     cannot be reached, read or written.
@@ -286,15 +286,16 @@ class Authorizer(Protocol):
     def accepts(self, claims: str) -> Verdict:
         """Ask whether unverified goals count as met. `claims` lists them with the evidence.
 
-        Allowed: they do. A reason is feedback to the agent, which continues. Neither: they do not, or nobody answered.
+        If allowed, they do. A reason is feedback to the agent, which continues. Without either, they do not, or nobody
+        answered.
         """
 
 
 class Sandbox(Protocol):
     """Run programs for the agent: in the workspace, with a clean environment and under limits.
 
-    Standard input is closed and there is no terminal. `name` is its kind (`bubblewrap`, `landlock`, `none`). `gaps`
-    lists in a sentence each the things it does not block on this machine. With `confines` False it blocks nothing.
+    Standard input is closed and there is no terminal. `name` is the kind of sandbox (`bubblewrap`, `landlock`, `none`).
+    `gaps` has a sentence for each thing not blocked on this machine. With `confines` False, nothing is blocked.
     """
 
     @property
@@ -388,7 +389,7 @@ class Web(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SubAgent:
-    """Describe a sub-agent to the agent that started it."""
+    """A sub-agent, as the agent that started it sees it."""
 
     key: str
     name: str
@@ -436,7 +437,7 @@ class SubAgents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """Receive the messages of other agents."""
+    """The messages that other agents send to this one."""
 
     take: Callable[[], Sequence[Event]]  # those since the last call; raises StopRun if this agent is to end
     close: Callable[[], Sequence[Event]]  # ends all sub-agents of this agent and returns their last events
@@ -450,7 +451,7 @@ class Recorder(Protocol):
 
     @property
     def lost(self) -> int:
-        """Count the events missing at its end. The program may have acted on them."""
+        """Return the number of events missing at the end of the log. The program may have acted on them."""
 
     def masked(self, value: Any) -> Any:
         """Return a JSON value with secrets masked, as logged."""

@@ -13,20 +13,20 @@ SAME_HOST_ONLY = ContextVar("SAME_HOST_ONLY", default=False)  # redirects may no
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """Describe how a program ended: by itself, by a signal or a limit, or unknown, as it could no longer be watched."""
+    """The end of a program: by itself, by a signal, by a limit, or unknown if it could no longer be watched."""
 
     output: bytes  # both streams in order, shortened to head and tail
     total: int  # bytes of the whole output
     status: int | None = None
     signal: str = ""  # such as SIGKILL
     limit: str = ""  # the exceeded limit: `120 s`, `2,048 MB of memory`
-    lost: str = ""  # why it could no longer be watched
-    put_back: tuple[str, ...] = ()  # a line for each guarded file restored after it
+    lost: str = ""  # why the program could no longer be watched
+    put_back: tuple[str, ...] = ()  # a line for each guarded file that was restored afterwards
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundProcess:
-    """Describe a background program."""
+    """A background program."""
 
     pid: int  # on the agent's machine
     command: str
@@ -36,18 +36,18 @@ class BackgroundProcess:
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """Hold a fetched page."""
+    """A fetched page."""
 
     url: str  # after all redirects
     media_type: str  # without parameters
     body: bytes
     charset: str = ""  # as declared by the server or the document
-    cut: bool = False  # it was longer than the limit
+    cut: bool = False  # the page was longer than the limit
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """Hold a result of a web search."""
+    """A result of a web search."""
 
     title: str
     url: str
@@ -56,7 +56,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResults:
-    """Hold the results of a web search, best first, and the engine that returned them."""
+    """The results of a web search, best first, and the engine that returned them."""
 
     engine: str
     hits: tuple[SearchHit, ...]
@@ -64,7 +64,7 @@ class SearchResults:
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """Describe a folder with a SKILL.md. Its name and description are shown in every prompt."""
+    """A folder with a SKILL.md. Its name and description are shown in every prompt."""
 
     name: str
     description: str
@@ -76,7 +76,7 @@ class Skill:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Hold a line of `autoagent doctor`."""
+    """A line of `autoagent doctor`."""
 
     check: str
     status: Literal["ok", "warn", "fail"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Hold a goal of a task."""
+    """A goal of a task."""
 
     text: str
     check: str | None = None  # the user's shell command that exits 0 once the goal is met
@@ -27,7 +27,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Hold the agent's name, role and goals, as in `ai_settings.yaml`.
+    """The agent's name, role and goals, as in `ai_settings.yaml`.
 
     With a `file`, the agent writes only that file: each reply is its text, and the run ends when its checks pass.
     """
@@ -72,7 +72,7 @@ class Status(StrEnum):
 
     @property
     def ended_by_agent(self) -> bool:
-        """Return whether the agent ended the run itself, as it could do no more."""
+        """Return whether the agent ended the run itself, as there was nothing more that it could do."""
         return self in (Status.FINISHED, Status.UNVERIFIED, Status.UNMET)
 
     @property
@@ -83,7 +83,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Hold the end of a run."""
+    """The end of a run."""
 
     status: Status
     reason: str
@@ -98,7 +98,7 @@ Finding = Literal["met", "not met", "cannot tell"]
 
 @dataclass(frozen=True, slots=True)
 class GoalVerdict:
-    """Hold the verdict on a goal."""
+    """The verdict on a goal."""
 
     goal: int  # from 0
     finding: Finding

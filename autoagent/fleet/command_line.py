@@ -15,13 +15,13 @@ import click
 from autoagent.core.errors import StateError
 from autoagent.fleet.record import LOCK_FILE, check_made_here, holder_of, read_record
 from autoagent.fleet.results import as_csv, difference, listed, summary, summary_line
+from autoagent.fleet.task_list import MAX_BYTES
 from autoagent.terminal.output import echo, echo_json
 from autoagent.text.text_file import write_text
 
 Flags = Mapping[str, Any]
 EXIT_UNFINISHED = 9
 EXIT_CODES_HELP = "Exit codes: 0 if all runs finished, else 9."
-MOST_BYTES = 32_000_000  # of a task file on standard input
 FLEET_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 folder_argument = click.argument("folder", metavar="DIR", type=FLEET_FOLDER)
 
@@ -48,8 +48,8 @@ class FleetGroup(click.Group):
     """Group the subcommands. `run` need not be named: the first argument may be the task file."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        named = not args or args[0] in (*self.commands, "-h", "--help")
-        return super().parse_args(ctx, args if named else ["run", *args])
+        names_command = not args or args[0] in (*self.commands, "-h", "--help")
+        return super().parse_args(ctx, args if names_command else ["run", *args])
 
 
 def lead(ctx: click.Context, tasks: Path | bytes | None, out: Path | None, flags: dict[str, Any]) -> None:
@@ -65,26 +65,25 @@ def lead(ctx: click.Context, tasks: Path | bytes | None, out: Path | None, flags
 
 def fleet_group(
     run_flags: Callable[[Any], Any],
-    given_in: Callable[..., dict[str, Any]],
+    collect_flags: Callable[..., dict[str, Any]],
     start: Callable[[Flags], int],
-    take_up: Callable[[Flags, str], int],
+    resume: Callable[[Flags, str], int],
     start_team: Callable[..., int],
 ) -> click.Group:
-    """Return the command. Its runs accept `run_flags`, and `given_in` collects the flags that were given."""
+    """Return the command. Its runs accept `run_flags`, and `collect_flags` merges those that were given."""
 
     @click.group("fleet", cls=FleetGroup, subcommand_metavar="FILE | COMMAND ...")
     def fleet() -> None:
         """Run the tasks of FILE, many at a time, under one budget: `autoagent fleet FILE` (see `fleet run --help`)."""
 
-    for command in (
-        *leading_commands(run_flags, given_in), status, stop, results, diff, worker_command(start, take_up, start_team)
-    ):  # fmt: skip
+    worker = worker_command(start, resume, start_team)
+    for command in (*leading_commands(run_flags, collect_flags), status, stop, results, diff, worker):
         fleet.add_command(command)
     return fleet
 
 
 def leading_commands(
-    run_flags: Callable[[Any], Any], given_in: Callable[..., dict[str, Any]]
+    run_flags: Callable[[Any], Any], collect_flags: Callable[..., dict[str, Any]]
 ) -> tuple[click.Command, ...]:
     """Return the subcommands that lead a fleet."""
 
@@ -100,8 +99,8 @@ def leading_commands(
         Each has its own workspace, state folder and log under DIR/ID. Ctrl-C starts no new runs and lets running ones
         end at their next call; a second Ctrl-C ends them at once. `autoagent fleet resume DIR` continues.
         """
-        tasks = sys.stdin.buffer.read(MOST_BYTES + 1) if str(file) == "-" else file
-        lead(ctx, tasks, out, given_in(ctx.obj or {}, given))
+        tasks = sys.stdin.buffer.read(MAX_BYTES + 1) if str(file) == "-" else file
+        lead(ctx, tasks, out, collect_flags(ctx.obj or {}, given))
 
     @click.command("resume", epilog=EXIT_CODES_HELP)
     @folder_argument
@@ -113,7 +112,7 @@ def leading_commands(
 
         To run without asking, give -c again. Limits given here replace the fleet's.
         """
-        lead(ctx, None, folder, given_in(ctx.obj or {}, given))
+        lead(ctx, None, folder, collect_flags(ctx.obj or {}, given))
 
     return run, resume
 
@@ -124,15 +123,15 @@ def leading_commands(
 def status(folder: Path, as_json: bool) -> None:
     """Show the state of the fleet in DIR, running or not."""
     state, head = read_record(folder), holder_of(folder / LOCK_FILE)
-    found = summary(state.rows.values())
+    figures = summary(state.rows.values())
     if as_json:
-        echo_json({"summary": found, "head": head, "runs": listed(state)})
+        echo_json({"summary": figures, "head": head, "runs": listed(state)})
         return
     for row in state.rows.values():
         if row.state == "running" or (row.state == "done" and not row.finished):
             status_word = "interrupted" if row.state == "running" and not head else row.stands
             echo(f"{row.job.id}  {status_word}  {row.reason}".rstrip())
-    echo(summary_line(found))
+    echo(summary_line(figures))
     echo(f"Process {head} is running it." if head else "No process is running it now.")
 
 
@@ -158,20 +157,20 @@ def stop(folder: Path, now: bool) -> None:
 def results(ctx: click.Context, folder: Path, as_json: bool, csv_file: str | None) -> None:
     """Show how each run in DIR ended, with its evidence and cost."""
     state = read_record(folder)
-    rows, found = listed(state), summary(state.rows.values())
+    rows, totals = listed(state), summary(state.rows.values())
     if as_json:
-        echo_json({"summary": found, "runs": rows})
+        echo_json({"summary": totals, "runs": rows})
     elif csv_file == "-":
         echo(as_csv(rows).rstrip("\n"))
     elif csv_file:
         write_text(Path(csv_file), as_csv(rows))
     else:
         for row in rows:
-            known = " ".join(known or "-" for known in row["known"])
+            evidence = " ".join(known or "-" for known in row["known"])
             figures = f"{row['steps']} steps  {row['tokens']:,} tokens  ${row['usd']:.4f}  {row['seconds']:.1f} s"
-            echo(f"{row['id']}  {row['status']}  {known}  {figures}  {row['folder']}")
-        echo(summary_line(found))
-    ctx.exit(0 if found["finished"] == found["runs"] else EXIT_UNFINISHED)
+            echo(f"{row['id']}  {row['status']}  {evidence}  {figures}  {row['folder']}")
+        echo(summary_line(totals))
+    ctx.exit(0 if totals["finished"] == totals["runs"] else EXIT_UNFINISHED)
 
 
 @click.command("diff")
@@ -180,20 +179,20 @@ def results(ctx: click.Context, folder: Path, as_json: bool, csv_file: str | Non
 @click.option("--json", "as_json", is_flag=True, help="A list: id, a, b, and the change in steps, tokens, usd.")
 def diff(a: Path, b: Path, as_json: bool) -> None:
     """Compare the results of the fleets in A and B, run by run."""
-    one, other = ([*read_record(out).rows.values()] for out in (a, b))
-    rows = difference(one, other)
+    first, second = ([*read_record(out).rows.values()] for out in (a, b))
+    rows = difference(first, second)
     if as_json:
         echo_json(rows)
         return
     for row in rows:
         if row["a"] != row["b"]:
             echo(f"{row['id']}  {row['a']} -> {row['b']}")
-    echo(f"A: {summary_line(summary(one))}")
-    echo(f"B: {summary_line(summary(other))}")
+    echo(f"A: {summary_line(summary(first))}")
+    echo(f"B: {summary_line(summary(second))}")
 
 
 def worker_command(
-    start: Callable[[Flags], int], take_up: Callable[[Flags, str], int], start_team: Callable[..., int]
+    start: Callable[[Flags], int], resume: Callable[[Flags, str], int], start_team: Callable[..., int]
 ) -> click.Command:
     """Return the command that a head runs as a worker."""
 
@@ -202,17 +201,17 @@ def worker_command(
     @click.argument("folder", default="")
     @click.pass_context
     def worker(ctx: click.Context, descriptor: int, folder: str) -> None:
-        """Run the orders of a fleet's head over an inherited socket, in a FOLDER of its own if it has one."""
+        """Run the orders of a fleet's head over an inherited socket. FOLDER is the run's local folder, if any."""
         from autoagent.fleet.link import join_fleet
 
         with join_fleet(descriptor, folder) as order:
-            given = {**(ctx.obj or {}), **order["given"]}
+            flags = {**(ctx.obj or {}), **order["given"]}
             if order["run"]:
-                code = take_up(given, order["run"])
+                code = resume(flags, order["run"])
             elif order["team"]:
-                code = start_team(given, Path(order["team"]), order["idea"] or None, None, None, human=False)
+                code = start_team(flags, Path(order["team"]), order["idea"] or None, None, None, human=False)
             else:
-                code = start(given)
+                code = start(flags)
         ctx.exit(code)
 
     return worker

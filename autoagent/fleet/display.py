@@ -27,48 +27,52 @@ TABLE: Columns[Row] = Columns(
 )
 
 
+_FRAME_LINES = 6  # the title, the header, `and N more running`, and room for the prompt
+
+
 class FleetScreen:
     """Show the progress of a fleet from the lines of its record, the events of its runs, and their ends."""
 
     def __init__(self, state: FleetState, *, as_json: bool) -> None:
         self._state = state
         self._json = as_json
-        self._began = time.monotonic()
-        live = not as_json and sys.stdout.isatty()
-        self._area = LiveArea(self._write, lambda: 0, moves=live)
+        self._start_time = time.monotonic()
+        is_live = not as_json and sys.stdout.isatty()
+        self._area = LiveArea(self._write, lambda: 0, moves=is_live)  # each line ends at column 0
         self._area.begin(self._live_lines)
 
-    def show(self, line: Mapping[str, Any]) -> None:
-        """Show a line of the record, or an event of a run."""
-        kind = line["type"]
+    def show_entry(self, entry: Mapping[str, Any]) -> None:
+        """Show an entry of the record, or an event of a run."""
+        kind = entry["type"]
         if self._json:
-            self._write(f"{escape_json(json.dumps(line, ensure_ascii=False))}\n")
+            self._write(f"{escape_json(json.dumps(entry, ensure_ascii=False))}\n")
         elif kind == "lost":
-            self.say(f"{line['id']}: {line['reason']} Resuming it.")
-        elif kind == "started" and line["again"]:
-            self.say(f"{line['id']}: attempt {line['attempt']}. {line['again']}")
+            self.say(f"{entry['id']}: {entry['reason']} Resuming it.")
+        elif kind == "started" and entry["again"]:
+            self.say(f"{entry['id']}: attempt {entry['attempt']}. {entry['again']}")
 
     def show_end(self, row: Row) -> None:
         """Show the end of a run."""
+        if self._json:
+            return
         rows = self._state.rows.values()
-        if not self._json:
-            done = sum(other.state == "done" for other in rows)
-            figures = f"{row.steps} steps, {row.tokens:,} tokens, ${row.usd:.4f}, {row.seconds:.0f} s"
-            reason = "" if row.finished else f": {row.reason}"
-            self.say(f"{done}/{len(rows)}  {row.job.id}  {row.status}  {figures}{reason}")
+        done = sum(other.state == "done" for other in rows)
+        figures = f"{row.steps} steps, {row.tokens:,} tokens, ${row.usd:.4f}, {row.seconds:.0f} s"
+        reason = "" if row.finished else f": {row.reason}"
+        self.say(f"{done}/{len(rows)}  {row.job.id}  {row.status}  {figures}{reason}")
 
     def say(self, text: str) -> None:
-        """Print a line, on standard error if standard output is for JSON."""
+        """Print a line: on standard error if standard output carries JSON."""
         with self._area.hidden():
             echo(text, err=self._json)
 
-    def close(self, exhausted: str) -> None:
-        """Stop drawing and print a summary. `exhausted` tells why no more calls were made, if so."""
+    def close(self, refusal: str) -> None:
+        """Stop drawing and print a summary. `refusal` is why no further calls were made, or ''."""
         self._area.close()
         state, figures = self._state, summary(self._state.rows.values())
         echo(summary_line(figures), err=True)
-        if exhausted:
-            echo(exhausted, err=True)
+        if refusal:
+            echo(refusal, err=True)
         hint = "" if figures["finished"] == figures["runs"] else f"; `autoagent fleet resume {state.out}` continues"
         echo(f"Results: autoagent fleet results {state.out}{hint}", err=True)
 
@@ -80,7 +84,7 @@ class FleetScreen:
         rows = list(self._state.rows.values())
         columns, lines = shutil.get_terminal_size()
         busy = [row for row in rows if status_of(row) == "running"]
-        shown = busy[: max(1, lines - 6)]
-        more = [f"and {len(busy) - len(shown)} more running"] if len(busy) > len(shown) else []
-        head = f"{summary_line(summary(rows)).rstrip('.')}, {time.monotonic() - self._began:.0f} s"
-        return [head, *TABLE.lines(shown, columns - 2), *more]
+        visible = busy[: max(1, lines - _FRAME_LINES)]
+        more = [f"and {len(busy) - len(visible)} more running"] if len(busy) > len(visible) else []
+        title = f"{summary_line(summary(rows)).rstrip('.')}, {time.monotonic() - self._start_time:.0f} s"
+        return [title, *TABLE.lines(visible, columns - 2), *more]

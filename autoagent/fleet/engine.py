@@ -15,8 +15,8 @@ from pathlib import Path
 
 from autoagent.core.errors import StateError
 
-OUTPUT = "output.txt"  # a worker's output
-GRACE_SECONDS = 5.0  # seconds for a worker to end after SIGTERM
+OUTPUT_FILE = "output.txt"  # of a worker
+GRACE_SECONDS = 5.0  # from asking a worker to end, or the end of its connection, to SIGKILL
 
 
 class WorkerProcess:
@@ -47,22 +47,23 @@ class WorkerProcess:
         self._process.send_signal(number)
 
     def abandon(self) -> None:
-        """Abandon a worker whose node does not answer, and close the connection."""
+        """Give up on a worker whose node does not answer. Its connection closes as a result."""
         self._process.kill()
 
 
 class NoWorker(StateError):
-    """This machine has no processes, memory or descriptors left for another worker."""
+    """Report that this machine lacks the processes, memory or descriptors for another worker."""
 
 
 class Engine:
     """Start workers: by default, processes of this program on this machine.
 
-    `leases` tells whether they run where the head may not see them end. `initial_state` is shown for a new worker.
+    `needs_leases` tells whether they run where the head may not see them end. `initial_state` is shown for a new
+    worker.
     """
 
-    leases = False
-    initial_state = "starts"
+    needs_leases = False
+    initial_state = "starting"
 
     def start(self, folder: Path) -> WorkerProcess:
         """Start a worker for the run in a folder. Raises NoWorker."""
@@ -89,19 +90,24 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def spawn_worker(
-    folder: Path, connection: socket.socket, variables: Mapping[str, str], *, cwd: str | None = None, own: str = ""
+    folder: Path,
+    connection: socket.socket,
+    variables: Mapping[str, str],
+    *,
+    cwd: str | None = None,
+    local_folder: str = "",
 ) -> subprocess.Popen[bytes]:
     """Start a worker that prints to a file in its folder, with `variables` added to this process's environment.
 
-    `own` is the run's folder if this node does not share the fleet's. Raises NoWorker.
+    `local_folder` is the run's folder on this node if it cannot reach the fleet's folder, else ''. Raises NoWorker.
     """
-    output, number = folder / OUTPUT, connection.fileno()
+    output, fd = folder / OUTPUT_FILE, connection.fileno()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(output, flags, 0o600), "ab") as file:
             return subprocess.Popen(  # noqa: S603 - this program itself
-                [sys.executable, "-P", "-m", "autoagent", "fleet", "worker", str(number), own],
-                pass_fds=[number],
+                [sys.executable, "-P", "-m", "autoagent", "fleet", "worker", str(fd), local_folder],
+                pass_fds=[fd],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,

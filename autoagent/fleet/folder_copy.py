@@ -1,9 +1,9 @@
 """Copy a run's folder between the head and a node that does not share it, by messages on their connection.
 
 The node sends its changes: the workspace and the snapshots before the log that mentions them. So the head's copy is
-always in a state that a killed run could have left, and another node can continue from it. Each file is replaced as a
-whole, except growing logs. Only files, links and folders are copied, and of sparse files at most MAX_HOLES of holes in
-total. Anything else stays behind. A database in the state folder is copied through SQLite, as other threads may be
+always in a state that a killed run could have left, from which another node can continue. Each file is replaced as a
+whole, except growing logs. Only files, links and folders are copied, with at most MAX_HOLE_BYTES of holes in sparse
+files. Anything else stays behind. A database in the state folder is copied through SQLite, as other threads may be
 writing to it.
 """
 
@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from autoagent.core.errors import StateError
-from autoagent.fleet.engine import OUTPUT
+from autoagent.fleet.engine import OUTPUT_FILE
 from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import shown, walk_gate
 
 CHUNK_BYTES = 48_000  # of a message: below 100 KB, Ray sends it with the call, not through the object store
-MAX_HOLES = 1 << 30  # bytes, in all files together
-SQLITE = b"SQLite format 3\0"
-STATE = "state/"
+MAX_HOLE_BYTES = 1 << 30  # in all files together
+SQLITE_HEADER = b"SQLite format 3\0"
+STATE_PREFIX = "state/"
 LOG_PATTERN = re.compile(r"state/runs/[^/]+/[^/]+\.jsonl")  # a file that only grows
 INCOMING = ".incoming"  # the file being received
 
@@ -40,30 +40,31 @@ Change = Mapping[str, Any]
 class FolderSender:
     """Send the changes in a folder since the last call.
 
-    With `has`, the other side already has the current content. `say` reports each skipped file once.
+    With `is_complete`, the other side already has the current content. `say` reports each skipped file once.
     """
 
-    def __init__(self, base: Path, say: Callable[[str], None], *, has: bool = False) -> None:
+    def __init__(self, base: Path, say: Callable[[str], None], *, is_complete: bool = False) -> None:
         self._base = base
         self._say = say
         self._skipped: set[str] = set()
         self._sent: dict[str, tuple[int, ...]] = {}
-        if has:  # except logs, whose ends may differ
-            self._sent = {path: mark for path, mark in self._seen() if not LOG_PATTERN.fullmatch(path)}
+        if is_complete:  # except logs, whose ends may differ
+            self._sent = {path: mark for path, mark in self._marks() if not LOG_PATTERN.fullmatch(path)}
 
-    def changes(self, *, whole: bool = True) -> Iterator[Change]:
-        """Yield the changes that bring the copy up to date, logs last. Unless `whole`, include only run logs."""
-        seen = dict(self._seen()) if whole else {}
-        if not whole:
-            for log in self._base.glob("state/runs/*/*.jsonl"):
-                seen[str(log.relative_to(self._base))] = fingerprint(log.lstat())
-        for path in sorted(self._sent.keys() - seen.keys() if whole else (), reverse=True):
-            del self._sent[path]
-            yield {"path": path, "gone": True}
-        for path in sorted(seen, key=lambda path: (bool(LOG_PATTERN.fullmatch(path)), path)):
-            if self._sent.get(path) != seen[path]:
+    def changes(self, *, logs_only: bool = False) -> Iterator[Change]:
+        """Yield the changes that bring the copy up to date, logs last. With `logs_only`, include only run logs."""
+        if logs_only:
+            logs = self._base.glob("state/runs/*/*.jsonl")
+            marks = {str(log.relative_to(self._base)): fingerprint(log.lstat()) for log in logs}
+        else:
+            marks = dict(self._marks())
+            for path in sorted(self._sent.keys() - marks.keys(), reverse=True):
+                del self._sent[path]
+                yield {"path": path, "gone": True}
+        for path in sorted(marks, key=lambda path: (bool(LOG_PATTERN.fullmatch(path)), path)):
+            if self._sent.get(path) != marks[path]:
                 try:
-                    yield from self.file(path, seen[path])
+                    yield from self.file(path, marks[path])
                 except FileNotFoundError:
                     continue
                 except StateError as error:
@@ -74,45 +75,45 @@ class FolderSender:
     def file(self, path: str, mark: tuple[int, ...]) -> Iterator[Change]:
         """Yield the changes for a file, link or folder. If a log has grown, yield only the new part."""
         source, mode, size = self._base / path, mark[0], mark[1]
-        before, self._sent[path] = self._sent.get(path), mark
+        old_mark, self._sent[path] = self._sent.get(path), mark
         if stat.S_ISLNK(mode):
             yield {"path": path, "link": str(source.readlink())}
         elif stat.S_ISDIR(mode):
             yield {"path": path, "folder": True}
         else:
-            grows = path == OUTPUT or bool(LOG_PATTERN.fullmatch(path))
-            position = before[1] if grows and before and before[3] == mark[3] and before[1] <= size else 0
-            in_place = position > 0 or path == OUTPUT  # a worker may have it open
+            grows = path == OUTPUT_FILE or bool(LOG_PATTERN.fullmatch(path))
+            position = old_mark[1] if grows and old_mark and old_mark[3] == mark[3] and old_mark[1] <= size else 0
+            in_place = position > 0 or path == OUTPUT_FILE  # a worker may have it open
             with open_for_copy(self._base, path) as file:
                 file.seek(position)
                 while True:
                     chunk = file.read(min(CHUNK_BYTES, size - position) if grows else CHUNK_BYTES)
-                    last = len(chunk) < CHUNK_BYTES
-                    change = {"path": path, "at": position, "data": b64encode(chunk).decode(), "last": last}
+                    is_last = len(chunk) < CHUNK_BYTES
+                    change = {"path": path, "at": position, "data": b64encode(chunk).decode(), "last": is_last}
                     position += len(chunk)
                     yield {**change, "mode": stat.S_IMODE(mode), "in_place": in_place}
-                    if last:
+                    if is_last:
                         break
 
-    def _seen(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Yield each path with a fingerprint that changes with its content. Folders precede what they contain."""
+    def _marks(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield each path with a fingerprint that changes with its content. Folders precede their content."""
         folders, holes = [self._base], 0
         while folders:
             folder = folders.pop()
             try:
-                found = os.scandir(folder)
+                scan = os.scandir(folder)
             except FileNotFoundError:  # removed meanwhile
                 continue
             except OSError:  # closed to this user: what was sent of it stays
-                inside = f"{os.path.relpath(folder, self._base)}/"
-                yield from ((path, mark) for path, mark in self._sent.items() if path.startswith(inside))
+                prefix = f"{os.path.relpath(folder, self._base)}/"
+                yield from ((path, mark) for path, mark in self._sent.items() if path.startswith(prefix))
                 continue
-            with found as entries:
+            with scan as entries:
                 for entry in entries:
                     with suppress(FileNotFoundError):
                         status = entry.stat(follow_symlinks=False)
                         path = os.path.relpath(entry.path, self._base)
-                        in_state = path.startswith(STATE)
+                        in_state = path.startswith(STATE_PREFIX)
                         if path == INCOMING or (in_state and path.endswith(("-wal", "-shm"))):
                             continue
                         if stat.S_ISDIR(status.st_mode):
@@ -122,7 +123,7 @@ class FolderSender:
                             yield path, fingerprint(status)
                         elif stat.S_ISREG(status.st_mode):
                             hole_bytes = max(0, status.st_size - status.st_blocks * 512)
-                            if holes + hole_bytes > MAX_HOLES:
+                            if holes + hole_bytes > MAX_HOLE_BYTES:
                                 if path not in self._skipped:
                                     self._skipped.add(path)
                                     self._say(f"{shown(path)} is not copied: {hole_bytes:,} bytes of it are holes.")
@@ -140,7 +141,7 @@ def fingerprint(status: os.stat_result) -> tuple[int, ...]:
     return status.st_mode, status.st_size, status.st_ctime_ns, status.st_ino
 
 
-def open_for_copy(base: Path, where: str) -> Any:
+def open_for_copy(base: Path, relative_path: str) -> Any:
     """Open a file for reading, or a copy of a database of the program that includes the write-ahead log.
 
     Programs may be running in the folder, so do not follow a link that replaced a folder, and do not wait for a pipe.
@@ -148,29 +149,29 @@ def open_for_copy(base: Path, where: str) -> Any:
     """
     root = os.open(base, os.O_PATH)
     try:
-        file = os.fdopen(walk_gate(root, where, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        file = os.fdopen(walk_gate(root, relative_path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     except OSError as error:
-        raise FileNotFoundError(error.errno, error.strerror, where) from error
+        raise FileNotFoundError(error.errno, error.strerror, relative_path) from error
     finally:
         os.close(root)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise FileNotFoundError(where)
-    path = base / where
-    if not where.startswith(STATE) or file.read(len(SQLITE)) != SQLITE:
+        raise FileNotFoundError(relative_path)
+    path = base / relative_path
+    if not relative_path.startswith(STATE_PREFIX) or file.read(len(SQLITE_HEADER)) != SQLITE_HEADER:
         return file
     file.close()
-    whole = tempfile.NamedTemporaryFile()  # noqa: SIM115 - the caller closes it
+    database_copy = tempfile.NamedTemporaryFile()  # noqa: SIM115 - the caller closes it
     try:
         with (
             closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as source,
-            closing(sqlite3.connect(whole.name)) as copy,
+            closing(sqlite3.connect(database_copy.name)) as copy,
         ):
             source.backup(copy)
     except sqlite3.Error as error:
-        whole.close()
+        database_copy.close()
         raise StateError(f"{path}: cannot be copied: {error}.") from error
-    return whole
+    return database_copy
 
 
 def receive(base: Path, change: Change) -> None:
@@ -196,18 +197,18 @@ def receive(base: Path, change: Change) -> None:
 
 def receive_chunk(place: Path, draft: Path, change: Change) -> None:
     """Write a chunk of a file. With the last one, replace the file. Append to a log in place. Raises OSError."""
-    in_place, at, last = change["in_place"], change["at"], change["last"]
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if at else os.O_TRUNC)
+    in_place, position, is_last = change["in_place"], change["at"], change["last"]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if position else os.O_TRUNC)
     with os.fdopen(os.open(place if in_place else draft, flags, 0o600), "wb") as file:
         data = b64decode(change["data"])
         if any(data):
-            file.seek(at)
+            file.seek(position)
             file.write(data)
         else:  # a hole takes no space
-            file.truncate(at + len(data))
-        if last and LOG_PATTERN.fullmatch(change["path"]):
+            file.truncate(position + len(data))
+        if is_last and LOG_PATTERN.fullmatch(change["path"]):
             file.flush()
             os.fsync(file.fileno())  # a command may run once its event is in the log
-    if last and not in_place:
+    if is_last and not in_place:
         draft.chmod(change["mode"] & 0o777)
         draft.replace(place)

@@ -1,8 +1,8 @@
 """Lead a fleet: start workers, divide the budget among them, and record the end of each run.
 
 A single thread does all of it, so that decisions about the budget never conflict. A worker that dies is replaced by
-another, which resumes the run from its log at the exact step. If the first may still be running on another machine,
-its lease has to expire before.
+another, which resumes the run from its log at the exact step. If the first may still be running on another machine, its
+lease must expire before.
 
 Not covered: an interrupted command may already have acted on the outside world; the resumed run is told so.
 """
@@ -31,31 +31,31 @@ from autoagent import __version__
 from autoagent.core.errors import StateError
 from autoagent.core.model import Price
 from autoagent.core.task import Status
-from autoagent.fleet.engine import GRACE_SECONDS, OUTPUT, Engine, NoWorker, WorkerProcess
+from autoagent.fleet.engine import GRACE_SECONDS, OUTPUT_FILE, Engine, NoWorker, WorkerProcess
 from autoagent.fleet.folder_copy import FolderSender, receive
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
 from autoagent.fleet.link import LEASE_SECONDS, LOCK_FILE
 from autoagent.fleet.record import FleetRecord, FleetState, Row, RunTally, holder_of, tally_of
 
-MAX_LINE = 64_000_000  # bytes in one message of a worker
+MAX_LINE_BYTES = 64_000_000  # of one message of a worker
 TICK_SECONDS = 0.5  # between two screen updates
 LEASE_MARGIN = GRACE_SECONDS + 2.0
 """Seconds from the end of a lease to the reassignment of its run, when even a worker with a slow clock has ended."""
 SEND_SECONDS = LEASE_SECONDS / 2  # a worker that reads nothing for so long would delay the answers to the others
-TEAM = "team.yaml"  # in the folder of a run on another machine
+TEAM_FILE = "team.yaml"  # in the folder of a run on another machine
 STOPPED = "The fleet is stopped; `autoagent fleet resume` continues it."
 ANSWER_SECONDS = 30 * 86_400.0  # how long a question waits for `autoagent answer`
-FINAL = (Status.FINISHED, Status.UNVERIFIED, Status.UNMET, Status.STUCK, Status.LIMIT)
-"""The final statuses: a resumed fleet does not start such runs again."""
+FINAL_STATUSES = (Status.FINISHED, Status.UNVERIFIED, Status.UNMET, Status.STUCK, Status.LIMIT)
+"""A resumed fleet does not start such runs again."""
 STATUS_OF_CODE = {status.code: status for status in Status}
 
 
 @dataclass(slots=True)
 class Worker:
-    """Hold a worker: its process, its run, and any error that it reported.
+    """A worker: its process, its run, and any error that it reported.
 
-    `asks_about` is the command of its open question, or ''. `outgoing` are the messages with which it begins: a copy of
-    its folder if it has none, and its order.
+    `asks_about` is the command of its open question, or ''. `outgoing` are the first messages to it: a copy of the
+    run's folder unless it shares that, and its order.
     """
 
     process: WorkerProcess
@@ -66,13 +66,13 @@ class Worker:
     outgoing: Iterator[Mapping[str, Any]] | None = None
     has_order: bool = False
     copy: Path | None = None  # the local copy of its folder, if it works on another machine
-    lease_ends: float = 0.0  # when the head may reassign its run
-    told_to_stop: bool = False
-    kill_at: float = math.inf
+    lease_end: float = 0.0  # when the head may reassign its run
+    is_told_to_stop: bool = False
+    kill_time: float = math.inf
 
     def renew_lease(self) -> None:
-        """Reserve its run for this worker for a while longer."""
-        self.lease_ends = time.monotonic() + LEASE_SECONDS + LEASE_MARGIN
+        """Reserve the run for this worker for a while longer."""
+        self.lease_end = time.monotonic() + LEASE_SECONDS + LEASE_MARGIN
 
 
 class Head:
@@ -99,18 +99,18 @@ class Head:
         self._retries = int(settings["retries"])
         self._workers: dict[int, Worker] = {}
         self._selector = selectors.DefaultSelector()
-        self._failures: dict[str, tuple[int, int]] = {}  # of each run in a row, and its commands by then
+        self._failures: dict[str, tuple[int, int]] = {}  # by run: failures in a row, and its commands by then
         self._queue: deque[Row] = deque()
-        self._warned = False  # that questions reach nobody
+        self._has_warned = False  # that questions reach nobody
         self._maybe_alive: list[tuple[float, Row]] = []  # runs whose worker may be alive, and until when
 
     def run(self) -> Iterator[Row]:
         """Yield each run as it ends, until all have ended or the fleet is stopped."""
         for row in self.state.rows.values():
-            lost = row.state == "running" and row.node
+            is_orphaned = row.state == "running" and row.node  # by a killed head
             if self.close_if_over(row):
                 continue
-            if lost:  # by a killed head
+            if is_orphaned:
                 self._maybe_alive.append((time.monotonic() + LEASE_SECONDS + LEASE_MARGIN, row))
             else:
                 self._queue.append(row)
@@ -119,8 +119,8 @@ class Head:
                 while True:
                     goes_on = not self.stops and not self.ledger.exhausted
                     while goes_on and self._queue and len(self._workers) < self._parallel:
-                        if (failed := self.start_next()) is not None:
-                            yield failed
+                        if (failed_row := self.start_next()) is not None:
+                            yield failed_row
                     if not self._workers and not (goes_on and self._maybe_alive):
                         break
                     yield from self.serve_workers()
@@ -129,7 +129,7 @@ class Head:
 
     def close_if_over(self, row: Row) -> bool:
         """Catch up with a run's log: a killed head may not have recorded its end. Return whether it needs no worker."""
-        is_done = row.state == "done" and row.status in FINAL
+        is_done = row.state == "done" and row.status in FINAL_STATUSES
         try:
             tally = tally_of(self.state.folder(row))
         except StateError:
@@ -138,7 +138,7 @@ class Head:
         if is_done:
             return True
         tally.fill(row)
-        if tally.stats.outcome is not None and tally.stats.outcome.status in FINAL:
+        if tally.stats.outcome is not None and tally.stats.outcome.status in FINAL_STATUSES:
             self._record_end(row)
             return True
         row.state = "waiting"
@@ -185,7 +185,7 @@ class Head:
         self._selector.register(worker.process.connection, selectors.EVENT_READ, worker)
 
     def assignment_for(self, worker: Worker, folder: Path, *, attended: bool) -> dict[str, Any]:
-        """Return the order for a worker in a folder, with its run's flags. `attended`: somebody there can answer."""
+        """Return the order for a worker in a folder, with its run's flags. `attended`: a person can answer there."""
         row, job = worker.row, worker.row.job
         flags = {**({"answer_timeout": ANSWER_SECONDS} if attended else {}), **self._flags, **job.given}
         flags |= {"state_dir": str(folder / "state"), "plain_output": True, "skip_reprompt": True, "run_name": job.id}
@@ -199,16 +199,16 @@ class Head:
             "folder": str(folder),
             "given": flags,
             "run": row.run,
-            "team": str(folder / TEAM) if worker.copy and job.team else job.team,
+            "team": str(folder / TEAM_FILE) if worker.copy and job.team else job.team,
             "idea": job.idea,
             "whole": bool(self.state.settings["events"]),
-            "lease": LEASE_SECONDS if self._engine.leases else 0,
+            "lease": LEASE_SECONDS if self._engine.needs_leases else 0,
         }
 
     def serve_workers(self) -> Iterator[Row]:
         """Serve the workers for a moment. Yield the runs that have ended."""
-        sends = any(worker.outgoing for worker in self._workers.values())
-        wait = 0.0 if sends else min(TICK_SECONDS, self.ledger.wakes)
+        has_outgoing = any(worker.outgoing for worker in self._workers.values())
+        wait = 0.0 if has_outgoing else min(TICK_SECONDS, self.ledger.seconds_to_wake)
         for key, _ in self._selector.select(wait):
             if key.data is None:
                 os.read(key.fd, 64)  # a signal arrived
@@ -224,8 +224,8 @@ class Head:
             *lines, rest = worker.unread.split(b"\n")
             worker.unread = bytearray(rest)
             try:
-                if len(rest) > MAX_LINE:
-                    raise StateError(f"It sent more than {MAX_LINE // 1_000_000} MB in a line.")
+                if len(rest) > MAX_LINE_BYTES:
+                    raise StateError(f"It sent more than {MAX_LINE_BYTES // 1_000_000} MB in a line.")
                 for line in lines:
                     self.handle_message(worker, json.loads(line))
             except (StateError, ValueError, TypeError, LookupError) as error:  # the others continue
@@ -243,7 +243,7 @@ class Head:
         self._maybe_alive = [(until, row) for until, row in self._maybe_alive if now <= until]
         self.stop_workers()
         for worker in self._workers.values():
-            if self._engine.leases and worker.has_order and now > worker.lease_ends:
+            if self._engine.needs_leases and worker.has_order and now > worker.lease_end:
                 worker.process.abandon()
 
     def handle_message(self, worker: Worker, message: Mapping[str, Any]) -> None:
@@ -260,11 +260,11 @@ class Head:
                 receive(worker.copy, message)
             case "call":
                 price = Price(*message["price"]) if message["price"] else None
-                ledger.waiting.append(Call(key, message["model"], message["prompt"], message["most"], price))
-            case "back":
+                ledger.waiting.append(Call(key, message["model"], message["prompt"], message["max_reply"], price))
+            case "settle":
                 ledger.settle(key, message["usd"], message["prompt"], message["completion"])
-            case "failed":
-                ledger.fail(key)
+            case "unsettled":
+                ledger.leave_unsettled(key)
             case "turn":
                 ledger.turns.append(key)
             case "slow":
@@ -285,10 +285,14 @@ class Head:
 
     def answer_hello(self, worker: Worker, hello: Mapping[str, Any]) -> None:
         """Give a worker its order, unless its version differs from this head's, or the fleet is stopping."""
-        here, there = (__version__, platform.python_version()), (hello["version"], hello["python"])
-        if here != there:
+        own_versions = (__version__, platform.python_version())
+        worker_versions = (hello["version"], hello["python"])
+        if own_versions != worker_versions:
             describe = "has autoagent {} on Python {}".format
-            reason = f"The worker {describe(*there)}, and the head {describe(*here)}; install the same on both."
+            reason = (
+                f"The worker {describe(*worker_versions)}, and the head {describe(*own_versions)}; install the same "
+            )
+            reason += "on both."
             worker.problem = {"reason": reason, "code": Status.SETUP.code}
         elif self.stops:
             worker.problem = {"reason": STOPPED, "code": Status.STOPPED.code}
@@ -296,29 +300,29 @@ class Head:
             worker.process.send_signal(signal.SIGKILL)
             return
         row = worker.row
-        is_local = hello["host"] == socket.gethostname() and not hello["own"]
-        if not is_local and not self._flags.get("continuous") and not self._warned:
-            self._warned = True
+        is_local = hello["host"] == socket.gethostname() and not hello["local_folder"]
+        if not is_local and not self._flags.get("continuous") and not self._has_warned:
+            self._has_warned = True
             self.notify(f"Questions on {hello['host']} do not reach the inbox, so a run that asks one ends; pass -c.")
         if not is_local:
             row.node = hello["host"]
             self._record.add("placed", id=row.job.id, node=row.node)
-        worker.outgoing = self._first_messages(worker, hello["own"], attended=is_local)
+        worker.outgoing = self._first_messages(worker, hello["local_folder"], attended=is_local)
 
-    def _first_messages(self, worker: Worker, own: str, *, attended: bool) -> Iterator[Mapping[str, Any]]:
-        """Yield the changes that make the worker's `own` folder, if any, a copy of this head's; then its order."""
+    def _first_messages(self, worker: Worker, local_folder: str, *, attended: bool) -> Iterator[Mapping[str, Any]]:
+        """Yield the changes that make the worker's `local_folder`, if any, a copy of this head's; then its order."""
         folder = self.state.folder(worker.row).absolute()
-        if own:
+        if local_folder:
             worker.copy = folder
             for change in FolderSender(folder, self.notify).changes():
                 yield {"put": change}
-            folder = Path(own)
+            folder = Path(local_folder)
         worker.has_order = True
         worker.renew_lease()
         yield self.assignment_for(worker, folder, attended=attended)
 
     def _send_outgoing(self) -> None:
-        """Send each worker one of its first messages, so that a large folder keeps no other worker waiting."""
+        """Send each worker one of its first messages, so that a large folder does not keep the others waiting."""
         for worker in self._workers.values():
             try:
                 message = next(worker.outgoing, None) if worker.outgoing else None
@@ -347,7 +351,7 @@ class Head:
         worker.process.send_signal(signal.SIGKILL)
 
     def reap(self, worker: Worker) -> Row | None:
-        """Record the end of a worker. Return its run if that is over for this head, or None if it is tried again."""
+        """Record the end of a worker. Return its run, or None if the run is tried again."""
         row, connection = worker.row, worker.process.connection
         self._selector.unregister(connection)
         del self._workers[connection.fileno()]
@@ -363,16 +367,15 @@ class Head:
             self.ledger.set_spent(row.job.id, tally.usd + tally.unknown_usd, tally.stats.tokens + tally.unknown_tokens)
             tally.fill(row)
         row.doing = ""
-        died = tally.stats.outcome is None or bool(worker.problem)
-        if died:
+        if tally.stats.outcome is None or worker.problem:
             reason = worker.process.problem or exit_reason(code)
             problem = worker.problem or {"reason": reason, "code": Status.FAILED.code}
             row.status, row.reason = STATUS_OF_CODE.get(problem["code"], Status.FAILED), problem["reason"]
             self._record.add("lost", id=row.job.id, attempt=row.attempt, reason=row.reason, run=row.run)
-        if row.status == Status.FAILED and not self.stops and self.may_try_again(row, tally.returned):
+        if row.status == Status.FAILED and not self.stops and self.may_try_again(row, tally.commands):
             row.state = "waiting"
             if code is None and row.node:
-                self._maybe_alive.append((worker.lease_ends, row))
+                self._maybe_alive.append((worker.lease_end, row))
                 row.doing = "waiting for the end of its lease"
             else:
                 self._queue.appendleft(row)
@@ -380,11 +383,11 @@ class Head:
         self._record_end(row)
         return row
 
-    def may_try_again(self, row: Row, returned: int) -> bool:
+    def may_try_again(self, row: Row, command_count: int) -> bool:
         """Return whether to retry a failed run. Only failures without a command in between count."""
-        failures, before = self._failures.get(row.job.id, (0, returned))
-        failures = failures + 1 if before == returned else 1
-        self._failures[row.job.id] = failures, returned
+        failures, old_count = self._failures.get(row.job.id, (0, command_count))
+        failures = failures + 1 if old_count == command_count else 1
+        self._failures[row.job.id] = failures, command_count
         return failures <= self._retries
 
     def _record_end(self, row: Row) -> None:
@@ -396,16 +399,16 @@ class Head:
         """If the fleet is stopped, end the workers: at their next call, or at once."""
         now = time.monotonic()
         for worker in self._workers.values():
-            if self.stops and not worker.told_to_stop:
-                worker.told_to_stop = True
+            if self.stops and not worker.is_told_to_stop:
+                worker.is_told_to_stop = True
                 if worker.has_order:
                     self._send(worker, {"stop": STOPPED})
-                if worker.asks_about or (self._engine.leases and not worker.has_order):
+                if worker.asks_about or (self._engine.needs_leases and not worker.has_order):
                     worker.process.send_signal(signal.SIGTERM)
-            if self.stops > 1 and worker.kill_at == math.inf:
-                worker.kill_at = now + GRACE_SECONDS
+            if self.stops > 1 and worker.kill_time == math.inf:
+                worker.kill_time = now + GRACE_SECONDS
                 worker.process.send_signal(signal.SIGTERM)
-            if now > worker.kill_at:
+            if now > worker.kill_time:
                 worker.process.send_signal(signal.SIGKILL)
 
     def end_all(self) -> None:
@@ -423,8 +426,8 @@ class Head:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        here, there = socket.socketpair()
-        there.setblocking(False)
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             numbers.append(signal.SIGHUP)
@@ -432,17 +435,17 @@ class Head:
         def stop(number: int, frame: FrameType | None) -> None:
             self.stops += 1
 
-        before = {number: signal.signal(number, stop) for number in numbers}
-        wakeup = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
-        self._selector.register(here, selectors.EVENT_READ, None)
+        old_handlers = {number: signal.signal(number, stop) for number in numbers}
+        old_wakeup_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        self._selector.register(reader, selectors.EVENT_READ, None)
         try:
             yield
         finally:
-            signal.set_wakeup_fd(wakeup)
-            for number, handler in before.items():
+            signal.set_wakeup_fd(old_wakeup_fd)
+            for number, handler in old_handlers.items():
                 signal.signal(number, handler)
-            here.close()
-            there.close()
+            reader.close()
+            writer.close()
 
 
 def exit_reason(code: int | None) -> str:
@@ -450,8 +453,8 @@ def exit_reason(code: int | None) -> str:
     if code is None:
         return "What became of the worker is unknown."
     if code < 0:
-        named = -code in set(signal.Signals)  # real-time signals have no names
-        return f"The worker was ended by {signal.Signals(-code).name if named else f'signal {-code}'}."
+        has_name = -code in set(signal.Signals)  # real-time signals have none
+        return f"The worker was ended by {signal.Signals(-code).name if has_name else f'signal {-code}'}."
     return f"The worker ended with exit code {code} before its run ended."
 
 
@@ -465,9 +468,9 @@ def fill_workspace(row: Row, folder: Path, excluded: Collection[Path]) -> None:
     try:
         shutil.rmtree(workspace, ignore_errors=True)  # from a start killed before its run began
         workspace.mkdir(mode=0o700, parents=True)
-        (folder / OUTPUT).touch(mode=0o600)
+        (folder / OUTPUT_FILE).touch(mode=0o600)
         if row.job.team:
-            shutil.copy2(row.job.team, folder / TEAM)  # for a node that cannot reach it
+            shutil.copy2(row.job.team, folder / TEAM_FILE)  # for a node that cannot reach it
         for path in map(Path, row.job.files):
             if path.is_dir():
                 shutil.copytree(path, workspace, symlinks=True, ignore=ignored, dirs_exist_ok=True)

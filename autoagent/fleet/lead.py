@@ -36,9 +36,11 @@ LIMITS: Mapping[str, Any] = {
     "parallel": 2, "retries": 2, "budget": 0.0, "max_tokens": 0, "rpm": 0.0, "tpm": 0, "events": False,
     "engine": "local", "address": "auto",
 }  # fmt: skip
-"""The limits of a fleet with their defaults, named like their flags. `parallel`: runs at the same time. `retries`: of a
-run that fails without progress. In total, USD, tokens, requests and tokens per minute, 0 for no limit. `events`: --json
-includes whole events. `engine`: where workers run, local or ray, with the `address` of the Ray cluster.
+"""The limits of a fleet with their defaults, named like their flags.
+
+`parallel` is the number of runs at the same time, and `retries` that of a run that fails without progress. `budget`
+(USD), `max_tokens`, `rpm` and `tpm` limit all runs together; 0 means no limit. With `events`, --json includes whole
+events. `engine` is where workers run, local or ray, and `address` that of the Ray cluster.
 """
 
 
@@ -47,7 +49,7 @@ class Fleet(AbstractContextManager["Fleet"]):
 
     `tasks` is a task file, the bytes of one from standard input, or objects with the keys of a task. Anything but a
     file counts as the user's own words. `flags` are LIMITS and the flags of `autoagent run`, named like the settings:
-    `model`, `continuous`, `allow`. `json`: whether to print JSON or show progress, None for neither.
+    `model`, `continuous`, `allow`. `json` is True to print JSON, False to show progress, None for neither.
 
     Raises:
         SettingsError: a task or a limit is not valid.
@@ -91,7 +93,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             raise
         self._screen = FleetScreen(self.state, as_json=json) if json is not None else None
         if self._screen:
-            self._record.on_line = self._screen.show
+            self._record.on_line = self._screen.show_entry
         if tasks is None:
             end_orphans(self.state)
             self._record.add("limits", settings=limits)
@@ -147,21 +149,21 @@ def shared_memory(flags: Mapping[str, Any]) -> dict[str, Any]:
     for name in EXTENSION_BACKENDS:
         if url.startswith(name):
             return {"memory_url": url, "memory_backend": name}
-    known = " or ".join(f"{name}://..." for name in EXTENSION_BACKENDS)
-    raise SettingsError(f"--memory-url: is not the address of a shared memory; write {known}")
+    schemes = " or ".join(f"{name}://..." for name in EXTENSION_BACKENDS)
+    raise SettingsError(f"--memory-url: is not the address of a shared memory; write {schemes}")
 
 
 def variables_of(values: Mapping[str, Any]) -> dict[str, str]:
     """Return settings as environment variables, for a worker on a machine without their sources."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for name, value in values.items():
-        declared = Settings.__dataclass_fields__[name].metadata
+        metadata = Settings.__dataclass_fields__[name].metadata
         text = ", ".join(value) if isinstance(value, tuple) else str(value)
-        words = [text, *(declared["choices"] or ())]
+        words = [text, *(metadata["choices"] or ())]
         with suppress(StopIteration):
             text = next(word for word in words if word and parse(name, word, name) == value)
-            found |= {variable: text for variable in declared["env"][:1]}
-    return found
+            variables |= {variable: text for variable in metadata["env"][:1]}
+    return variables
 
 
 def _read_and_open(

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from autoagent.agent.budget import FIRST_REPLY, estimated_cost
 from autoagent.core.model import Price
 
-REPLIES = 20  # a model's latest replies, for estimating the next
-EXPECTED_RATIO = 1.25  # of the next reply to the longest of these
-SHORT_RATIO = 4  # the largest allowed ratio when the budget runs short
+RECENT_REPLIES = 20  # of a model, for estimating the next
+EXPECTED_RATIO = 1.25  # of the next reply to the longest recent one
+MAX_RATIO_IF_SHORT = 4  # when the budget runs short
 SPARE_CALLS = 3  # similar calls that must fit beside a call with the longest reply
-MINUTE = 60.0
-LOG_SECONDS = 10.0  # after which no call waits any longer for the cost of another to be logged
-FIRST_GAP, LONGEST_GAP = 0.1, 5.0  # seconds between requests after the server refused one for its rate
+MINUTE = 60.0  # in seconds
+LOG_SECONDS = 10.0  # how long a call waits for the cost of another to be logged
+MIN_GAP_SECONDS, MAX_GAP_SECONDS = 0.1, 5.0  # between requests, after the server refused one for its rate
 
 Key = tuple[str, int]
 """A call: the run's id, and the number that its worker gave it."""
@@ -31,7 +31,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Hold the limits over all runs. 0 means none."""
+    """The limits over all runs. 0 means none."""
 
     usd: float = 0.0
     tokens: int = 0
@@ -41,7 +41,7 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Describe a call that asks for its share. Its worker has counted the tokens of the prompt."""
+    """A call that asks for its share of the budget. `prompt` is its worker's count of tokens."""
 
     key: Key
     model: str
@@ -52,7 +52,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer a call: the maximum tokens of its reply (0: no limit), or why it is refused."""
+    """The answer to a call: the maximum tokens of its reply (0: no limit), or why it is refused."""
 
     key: Key
     at_most: int = 0
@@ -61,7 +61,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Amount:
-    """Hold an amount of money (USD) and tokens."""
+    """An amount of money (USD) and tokens."""
 
     usd: float = 0.0
     tokens: int = 0
@@ -74,11 +74,11 @@ class Amount:
 
 @dataclass(slots=True)
 class Unlogged:
-    """Hold the amount of a call that has returned, until its run logs it. Of a `failed` one any event has the cost."""
+    """The amount of a call that is over, until its run logs it. If `unsettled`, it is the reserved amount."""
 
     amount: Amount
     since: float
-    failed: bool = False
+    unsettled: bool = False
 
 
 class Ledger:
@@ -97,13 +97,13 @@ class Ledger:
         self._reply_sizes: dict[str, deque[int]] = {}
         self._count_ratios: dict[str, deque[float]] = {}
         self._minute: deque[tuple[float, Amount]] = deque()  # the calls of the last minute, with the time of each
-        self._paused = self._next_turn = -math.inf
+        self._pause_end = self._next_turn = -math.inf
         self._gap = 0.0
 
     def set_spent(self, run: str, usd: float, tokens: int) -> None:
         """Set the totals from a run's log, and forget the calls of its ended worker."""
-        before = self._spent.get(run, Amount())
-        self._total.add(usd - before.usd, tokens - before.tokens)
+        old = self._spent.get(run, Amount())
+        self._total.add(usd - old.usd, tokens - old.tokens)
         self._spent[run] = Amount(usd, tokens)
         self._unlogged.pop(run, None)
         self._reserved = {key: reserved for key, reserved in self._reserved.items() if key[0] != run}
@@ -120,37 +120,37 @@ class Ledger:
         """Replace a call's reservation by its cost, until the run has logged it."""
         if (reserved := self._reserved.pop(key, None)) is None:
             return
-        call, held = reserved
+        call, amount = reserved
         if call.prompt and prompt:
-            self._count_ratios.setdefault(call.model, deque(maxlen=REPLIES)).append(prompt / call.prompt)
+            self._count_ratios.setdefault(call.model, deque(maxlen=RECENT_REPLIES)).append(prompt / call.prompt)
         if completion:
-            self._reply_sizes.setdefault(call.model, deque(maxlen=REPLIES)).append(completion)
+            self._reply_sizes.setdefault(call.model, deque(maxlen=RECENT_REPLIES)).append(completion)
         self._unlogged.setdefault(key[0], []).append(Unlogged(Amount(usd, prompt + completion), self._clock()))
-        held.tokens = prompt + completion  # in the last minute, too
+        amount.tokens = prompt + completion  # in the last minute, too
 
-    def fail(self, key: Key) -> None:
-        """Keep the reservation of a failed call until its run's next event, which has the cost. It waits no longer."""
+    def leave_unsettled(self, key: Key) -> None:
+        """Keep the reservation of a call of unknown cost until its run logs the cost. It waits no longer."""
         self.waiting = deque(call for call in self.waiting if call.key != key)
         self.turns = deque(turn for turn in self.turns if turn != key)
         if (reserved := self._reserved.pop(key, None)) is not None:
-            self._unlogged.setdefault(key[0], []).append(Unlogged(reserved[1], self._clock(), failed=True))
+            self._unlogged.setdefault(key[0], []).append(Unlogged(reserved[1], self._clock(), unsettled=True))
 
     def add_logged_cost(self, run: str, usd: float, tokens: int) -> None:
-        """Add the cost of a run's event, in USD and tokens, and drop the calls that it is for: one, or several."""
+        """Add the cost of a run's event, in USD and tokens, and drop the one or more calls that it covers."""
         self._total.add(usd, tokens)
         self._spent.setdefault(run, Amount()).add(usd, tokens)
-        calls = [call for call in self._unlogged.get(run, ()) if not call.failed]
-        if same := next((call for call in calls if call.amount.tokens == tokens), None):
-            calls.remove(same)
+        calls = [call for call in self._unlogged.get(run, ()) if not call.unsettled]
+        if match := next((call for call in calls if call.amount.tokens == tokens), None):
+            calls.remove(match)
         else:
             while calls and calls[0].amount.tokens <= tokens:
                 tokens -= calls.pop(0).amount.tokens
         self._unlogged[run] = calls
 
     def slow_down(self, seconds: float) -> None:
-        """Pause all requests for so many seconds, then send them less often, as the server refused one for its rate."""
-        self._paused = max(self._paused, self._clock() + seconds)
-        self._gap = min(LONGEST_GAP, max(FIRST_GAP, 2 * self._gap))
+        """Pause all requests, then send them less often, after the server refused one for its rate."""
+        self._pause_end = max(self._pause_end, self._clock() + seconds)
+        self._gap = min(MAX_GAP_SECONDS, max(MIN_GAP_SECONDS, 2 * self._gap))
 
     def answers(self) -> Iterator[Answer]:
         """Yield an answer for each call that no longer has to wait, oldest first."""
@@ -158,16 +158,16 @@ class Ledger:
             self.waiting.popleft()
             yield answer
         now = self._clock()
-        while self.turns and now >= max(self._paused, self._next_turn):
+        while self.turns and now >= max(self._pause_end, self._next_turn):
             rate = MINUTE / self.ceilings.rpm if self.ceilings.rpm else 0.0
             self._next_turn = now + max(rate, self._gap)
-            self._gap = self._gap * 0.95 if self._gap > FIRST_GAP / 10 else 0.0
+            self._gap = self._gap * 0.95 if self._gap > MIN_GAP_SECONDS / 10 else 0.0
             yield Answer(self.turns.popleft())
 
     @property
-    def wakes(self) -> float:
-        """Return after how many seconds a call may continue just because time has passed, or infinity."""
-        moments = [max(self._paused, self._next_turn)] if self.turns else []
+    def seconds_to_wake(self) -> float:
+        """Return after how many seconds the passing of time alone may let a call continue, or infinity."""
+        moments = [max(self._pause_end, self._next_turn)] if self.turns else []
         moments += [self._minute[0][0] + MINUTE] if self.waiting and self._minute else []
         return max(0.0, min(moments) - self._clock()) if moments else math.inf
 
@@ -184,10 +184,10 @@ class Ledger:
                 return None
         reply = call.max_reply
         if replies and self._max_reply(call, (prompt + reply) * SPARE_CALLS) < reply:
-            reply = min(reply, max(FIRST_REPLY, SHORT_RATIO * max(replies)))
+            reply = min(reply, max(FIRST_REPLY, MAX_RATIO_IF_SHORT * max(replies)))
         if self._max_reply(call, prompt) < reply:
-            returned = [call for calls in self._unlogged.values() for call in calls]
-            if self._reserved or any(now - call.since < LOG_SECONDS for call in returned):
+            unlogged = [call for calls in self._unlogged.values() for call in calls]
+            if self._reserved or any(now - call.since < LOG_SECONDS for call in unlogged):
                 return None
             reply = self._max_reply(call, prompt)
             if reply < expected:

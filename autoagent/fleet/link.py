@@ -1,8 +1,9 @@
 """Connect a run's process to its fleet: ask the head before each call and request, and report each event.
 
 The process is an ordinary run of `autoagent`, joined by hooks. Head and worker exchange JSON lines over a socket that
-the worker inherits. A worker that has lost its head makes no further calls, and ends instead of the next one. On
-another machine, where the head cannot see it end, it ends at once, also if the head has been silent for a while.
+the worker inherits. A worker that has lost its head makes no further calls: it ends before the next one.
+On another machine, where the head cannot see that it has ended, it ends at once, and also when the head has been silent
+for a while.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import itertools
 import json
-import math
 import os
 import platform
 import signal
@@ -27,7 +27,8 @@ from typing import Any, Unpack, cast
 
 from autoagent import __version__
 from autoagent.core import events
-from autoagent.core.codec import to_json
+from autoagent.core.codec import event_to_dict
+from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ForUser, StateError, StopRun
 from autoagent.core.events import Event
 from autoagent.core.model import Asking, Completion, Message
@@ -49,13 +50,13 @@ LEASE_SECONDS = 20.0
 """How long a worker on another machine continues without its head: longer than the network or a busy head may stall,
 and no longer than a user would wait for a lost run to resume."""
 BEAT_SECONDS = 4.0  # between two messages, so that a lease survives four lost messages
-# It also counts the time asleep.
+# CLOCK_BOOTTIME goes on while the machine sleeps, so a lease expires then, too.
 boot_time = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-GONE = "The head of the fleet is gone; `autoagent fleet resume` continues the fleet."
+HEAD_GONE = "The head of the fleet is gone; `autoagent fleet resume` continues the fleet."
 
 
 class HeadLink:
-    """Hold the connection to the head. Any thread may use it."""
+    """The connection to the head. Any thread may use it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -64,8 +65,8 @@ class HeadLink:
         self._call_numbers = itertools.count(1)
         self._answers: dict[int, dict[str, Any]] = {}
         self._answered = threading.Condition()
-        self._stopped = ""
-        self.gone = False
+        self._stop_reason = ""
+        self.is_gone = False
 
     def tell(self, op: str, **fields: Any) -> None:
         """Send a message, unless the head is gone."""
@@ -76,8 +77,8 @@ class HeadLink:
         except OSError:
             self._lost_head()
 
-    def receive_order(self, folder: str) -> dict[str, Any]:
-        """Wait for the head's order, and receive the run's files if this node has its own folder.
+    def receive_order(self, local_folder: str) -> dict[str, Any]:
+        """Wait for the head's order, and receive the run's files into its local folder, if any.
 
         Raises StateError if the head is gone.
         """
@@ -86,39 +87,39 @@ class HeadLink:
             if "put" not in message:
                 threading.Thread(target=self._listen, name="head", daemon=True).start()
                 return message
-            receive(Path(folder), message["put"])
-        raise StateError("The head of the fleet is gone.")
+            receive(Path(local_folder), message["put"])
+        raise StateError(HEAD_GONE)
 
     def ping(self) -> bool:
-        """Wait for the head and return whether it answers. If so, it has received everything sent before."""
+        """Wait until the head answers, having received everything sent before. Return False if it is gone."""
         number = next(self._call_numbers)
         self.tell("beat", n=number)
         with self._answered:
             while self._answers.pop(number, None) is None:
-                if self.gone:
+                if self.is_gone:
                     return False
                 self._answered.wait(POLL_SECONDS)
         return True
 
-    def ask(self, op: str, heed: Callable[[], float], **fields: Any) -> dict[str, Any]:
-        """Ask the head and wait for its answer, calling `heed` meanwhile. `n` in the answer is the question's number.
+    def ask(self, op: str, on_wait: Callable[[], object], **fields: Any) -> dict[str, Any]:
+        """Ask the head and call `on_wait` until it answers. `n` in the answer is the question's number.
 
-        Raises StopRun if the run is to end, and any error that `heed` raises.
+        Raises StopRun if the run is to end, and any error that `on_wait` raises.
         """
         number = next(self._call_numbers)
-        if not self._stopped:
+        if not self._stop_reason:
             self.tell(op, n=number, **fields)
         try:
             while True:
                 with self._answered:
-                    if self._stopped:
-                        raise StopRun(Outcome(Status.STOPPED, self._stopped))
+                    if self._stop_reason:
+                        raise StopRun(Outcome(Status.STOPPED, self._stop_reason))
                     if (answer := self._answers.pop(number, None)) is not None:
                         break
                     self._answered.wait(POLL_SECONDS)
-                heed()
+                on_wait()
         except BaseException:  # Ctrl-C too
-            self.tell("failed", n=number)
+            self.tell("unsettled", n=number)
             raise
         if reason := answer.get("refusal"):
             raise StopRun(Outcome(Status.BUDGET, reason))
@@ -136,11 +137,11 @@ class HeadLink:
         self._lost_head()
 
     def _lost_head(self) -> None:
-        self.gone = True
-        self._stop(GONE)
+        self.is_gone = True
+        self._stop(HEAD_GONE)
 
     def _stop(self, reason: str) -> None:
-        self._stopped = self._stopped or reason
+        self._stop_reason = self._stop_reason or reason
         with self._answered:
             self._answered.notify_all()
 
@@ -152,52 +153,57 @@ class MeteredModel:
         self._model = model
         self._head = head
         self._count = counter(model.name)
-        self._probed = False
+        self._has_probed = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
     @property
     def asking(self) -> Asking:
-        """Return how the model is asked for commands. Finding out may take requests."""
-        if self._probed:
+        """Return how to ask the model for commands. The first access may send requests to find out."""
+        if self._has_probed:
             return self._model.asking
-        granted = self._reserve(PROBE_TOKENS, PROBE_TOKENS, lambda: math.inf)
+        grant = self._reserve(PROBE_TOKENS, PROBE_TOKENS, lambda: None)
         try:
             asking = self._model.asking
-            self._probed = True
+            self._has_probed = True
             return asking
-        finally:  # its cost is known once the run logs it
-            self._head.tell("failed", n=granted["n"])
+        finally:  # the cost is known once the run logs it
+            self._head.tell("unsettled", n=grant["n"])
 
     def complete(self, messages: Sequence[Message], **options: Unpack[RequestOptions]) -> Completion:
         """See protocols.Model. Raises StopRun if the fleet's budget does not cover the call."""
-        count, listener, at_most = self._count, options.get("listener"), options.get("at_most")
-        prompt = sum(count(m.content) + PER_MESSAGE + IMAGE_TOKENS * len(m.images) for m in messages)
-        prompt += sum(count(call.name + call.arguments) for message in messages for call in message.calls)
-        prompt += sum(count(json.dumps(asdict(spec), default=str)) for spec in options.get("commands", ()))
+        listener, at_most = options.get("listener"), options.get("at_most")
         max_reply = options["max_tokens"] + self._model.reasoning_room
-        heed = listener.heed if listener else lambda: math.inf
-        grant = self._reserve(prompt, min(max_reply, at_most or max_reply), heed)
-        options["at_most"] = min(filter(None, (at_most, grant["at_most"])), default=None)
+        on_wait = listener.heed if listener else lambda: None
+        prompt = self._prompt_tokens(messages, options.get("commands", ()))
+        grant = self._reserve(prompt, min(max_reply, at_most or max_reply), on_wait)
+        limits = [limit for limit in (at_most, grant["at_most"]) if limit]
+        options["at_most"] = min(limits, default=None)
         try:
             completion = self._model.complete(messages, **options)
         except BaseException:  # Ctrl-C too
-            self._head.tell("failed", n=grant["n"])
+            self._head.tell("unsettled", n=grant["n"])
             raise
         usage = completion.usage
-        self._head.tell("back", n=grant["n"], usd=usage.cost or 0.0, prompt=usage.prompt, completion=usage.completion)
+        self._head.tell("settle", n=grant["n"], usd=usage.cost or 0.0, prompt=usage.prompt, completion=usage.completion)
         return completion
 
-    def _reserve(self, prompt: int, max_reply: int, heed: Callable[[], float]) -> dict[str, Any]:
+    def _prompt_tokens(self, messages: Sequence[Message], commands: Sequence[CommandSpec]) -> int:
+        count = self._count
+        tokens = sum(count(m.content) + PER_MESSAGE + IMAGE_TOKENS * len(m.images) for m in messages)
+        tokens += sum(count(call.name + call.arguments) for message in messages for call in message.calls)
+        return tokens + sum(count(json.dumps(asdict(spec), default=str)) for spec in commands)
+
+    def _reserve(self, prompt: int, max_reply: int, on_wait: Callable[[], object]) -> dict[str, Any]:
         price = self._model.price
         prices = [price.prompt, price.completion, price.cached] if price else None
-        return self._head.ask("call", heed, model=self._model.name, prompt=prompt, most=max_reply, price=prices)
+        return self._head.ask("call", on_wait, model=self._model.name, prompt=prompt, max_reply=max_reply, price=prices)
 
 
-def send_in_turn(head: HeadLink, heed: Callable[[], float], send: Callable[[], Any]) -> Any:
+def send_in_turn(head: HeadLink, on_wait: Callable[[], object], send: Callable[[], Any]) -> Any:
     """Send a request when its turn comes. Tell the head if the server asks for fewer requests."""
-    head.ask("turn", heed)
+    head.ask("turn", on_wait)
     try:
         return send()
     except Fault as fault:
@@ -206,8 +212,8 @@ def send_in_turn(head: HeadLink, heed: Callable[[], float], send: Callable[[], A
         raise
 
 
-def report_event(head: HeadLink, whole_events: bool, event: Event) -> None:
-    """Report an event's cost and the run's activity to the head, and with `whole_events` the event itself."""
+def report_event(head: HeadLink, sends_events: bool, event: Event) -> None:
+    """Report an event's cost and the run's activity to the head, and with `sends_events` the event itself."""
     fields: dict[str, Any] = {"run": event.run, "type": event.type, "step": 0 if event.agent else event.step}
     match event:
         case events.Thought() | events.Rejected() | events.Answered() | events.Spent():
@@ -222,32 +228,32 @@ def report_event(head: HeadLink, whole_events: bool, event: Event) -> None:
         case events.Started():
             argument = next(iter(event.call.args.values()), "")
             fields["doing"] = f"{event.call.name} {shorten(' '.join(str(argument).split()), 40)}".rstrip()
-    if whole_events:
-        fields["event"] = to_json(event)
+    if sends_events:
+        fields["event"] = event_to_dict(event)
     head.tell("event", **fields)
 
 
-def hold_lease(head: HeadLink, seconds: float, over: threading.Event) -> None:
-    """End this process if its head is gone or silent for `seconds`, unless the run is `over` first.
+def hold_lease(head: HeadLink, seconds: float, run_over: threading.Event) -> None:
+    """End this process if its head is gone or silent for `seconds` before the run is over.
 
-    Here the lease runs from the question, and for the head from its answer. So it ends here before the head reassigns
-    the run.
+    The lease counts from the sending of a ping here, and from its arrival at the head, so this process ends before the
+    head reassigns the run.
     """
-    until = boot_time() + seconds
+    lease_end = boot_time() + seconds
 
     def renew() -> None:  # in its own thread, as writing to a connection that nobody reads blocks
-        nonlocal until
-        while not over.is_set():
-            asked = boot_time()
+        nonlocal lease_end
+        while not run_over.is_set():
+            ping_time = boot_time()
             if head.ping():
-                until = asked + seconds
-            over.wait(BEAT_SECONDS)
+                lease_end = ping_time + seconds
+            run_over.wait(BEAT_SECONDS)
 
     threading.Thread(target=renew, name="beat", daemon=True).start()
-    while boot_time() < until and not head.gone:
-        if over.wait(POLL_SECONDS):
+    while boot_time() < lease_end and not head.is_gone:
+        if run_over.wait(POLL_SECONDS):
             return
-    if not over.is_set():
+    if not run_over.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(GRACE_SECONDS)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -256,41 +262,44 @@ def hold_lease(head: HeadLink, seconds: float, over: threading.Event) -> None:
 def send_changes(head: HeadLink, sender: FolderSender, event: Event | None = None) -> None:
     """Send the changes in a run's folder after an event was logged.
 
-    Without an event the run is over: wait until everything has arrived. Raises StopRun before a command if the head
-    cannot be told of it.
+    Without an event the run is over: wait until the head has received everything. Raises StopRun before a command if
+    the head is gone.
     """
     if event is None:
         sys.stdout.flush()  # into the output file
-    whole = event is None or isinstance(event, (events.RunStarted, events.Returned, events.Ended))
-    for change in sender.changes(whole=whole):
+    logs_only = event is not None and not isinstance(event, (events.RunStarted, events.Returned, events.Ended))
+    for change in sender.changes(logs_only=logs_only):
         head.tell("put", **change)
     if event is None:
         head.ping()
     elif isinstance(event, events.Started) and not head.ping():
-        raise StopRun(Outcome(Status.STOPPED, GONE))
+        raise StopRun(Outcome(Status.STOPPED, HEAD_GONE))
 
 
 @contextmanager
-def join_fleet(descriptor: int, own: str) -> Iterator[dict[str, Any]]:
-    """Join the fleet over an inherited socket. Yield the head's order, and connect the run that follows.
+def join_fleet(descriptor: int, local_folder: str) -> Iterator[dict[str, Any]]:
+    """Join the fleet over an inherited socket, and yield the head's order. A run in the block is connected to the head.
 
-    `own` is the run's folder on this node if the fleet's folder cannot be reached, else ''. Raises StateError if the
-    head is gone, or if another process is still working on this run.
+    `local_folder` is the run's folder on this node if it cannot reach the fleet's folder, else ''. Raises StateError if
+    the head is gone, or if another process is still working on this run.
     """
     os.set_inheritable(descriptor, False)
-    over = threading.Event()
+    run_over = threading.Event()
     with socket.socket(fileno=descriptor) as connection, ExitStack() as stack:
         head = HeadLink(connection)
-        version, python = __version__, platform.python_version()
-        head.tell("hello", version=version, python=python, pid=os.getpid(), host=socket.gethostname(), own=own)
-        order = head.receive_order(own)
+        versions = {"version": __version__, "python": platform.python_version()}
+        head.tell("hello", **versions, pid=os.getpid(), host=socket.gethostname(), local_folder=local_folder)
+        order = head.receive_order(local_folder)
+        # JSON turned the tuples among the flags into lists.
         order["given"] = {k: tuple(v) if isinstance(v, list) else v for k, v in order["given"].items()}
         if order["lease"]:
-            stack.callback(over.set)
-            threading.Thread(target=hold_lease, args=(head, order["lease"], over), name="lease", daemon=True).start()
+            stack.callback(run_over.set)
+            arguments = (head, order["lease"], run_over)
+            threading.Thread(target=hold_lease, args=arguments, name="lease", daemon=True).start()
         with exclusive_lock(Path(order["folder"]) / LOCK_FILE):
-            if own:
-                GUESTS["written"] = partial(send_changes, head, FolderSender(Path(own), echo, has=True))
+            if local_folder:
+                sender = FolderSender(Path(local_folder), echo, is_complete=True)
+                GUESTS["written"] = partial(send_changes, head, sender)
                 stack.callback(GUESTS["written"])
             GUESTS["listen"] = partial(report_event, head, order["whole"])
             GUESTS["model"] = lambda model: MeteredModel(model, head)
@@ -311,14 +320,14 @@ def exclusive_lock(path: Path) -> Iterator[None]:
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        until = time.monotonic() + PREDECESSOR_SECONDS
+        deadline = time.monotonic() + PREDECESSOR_SECONDS
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > until:
-                    raise StateError(f"Another process still works on the run in {path.parent}.") from None
+                if time.monotonic() > deadline:
+                    raise StateError(f"Another process is still working on the run in {path.parent}.") from None
                 time.sleep(POLL_SECONDS)
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())

@@ -35,7 +35,7 @@ NONCE_FILE = "fleet.nonce"  # a node that finds it with the head's content share
 CHUNK_BYTES = 65_536  # of a call: below 100 KB, Ray sends it with the call, not through the object store
 CPUS = 1  # reserved by a relay for its worker and the run's programs
 CONNECT_SECONDS = 10.0  # for a cluster to answer
-MAX_VARIABLES_BYTES = 64_000  # in total, so that these are sent with the call, too
+MAX_VARIABLES_BYTES = 64_000  # in total, so that the variables are sent with the call, too
 
 
 class Relay:
@@ -43,12 +43,14 @@ class Relay:
 
     async def start(self, folder: str, nonce: str, variables: Mapping[str, str], cwd: str) -> None:
         """Start a worker for the run in `folder`, or in a temporary folder if this node does not share that."""
-        self._own = "" if shares_folder(Path(folder).parent, nonce) else tempfile.mkdtemp(prefix="autoagent-fleet-")
+        self._local_folder = (
+            "" if shares_folder(Path(folder).parent, nonce) else tempfile.mkdtemp(prefix="autoagent-fleet-")
+        )
         ours, theirs = socket.socketpair()
-        place = Path(self._own or folder)
+        run_folder = Path(self._local_folder or folder)
         with theirs:
-            here = cwd if Path(cwd).is_dir() and not self._own else str(place)
-            self._process = spawn_worker(place, theirs, variables, cwd=here, own=self._own)
+            cwd = cwd if Path(cwd).is_dir() and not self._local_folder else str(run_folder)
+            self._process = spawn_worker(run_folder, theirs, variables, cwd=cwd, local_folder=self._local_folder)
         self._lines, self._to_worker = await asyncio.open_connection(sock=ours)
 
     async def read(self) -> bytes:
@@ -76,8 +78,8 @@ class Relay:
             self._process.kill()
             return await asyncio.to_thread(self._process.wait)
         finally:
-            if self._own:
-                shutil.rmtree(self._own, ignore_errors=True)
+            if self._local_folder:
+                shutil.rmtree(self._local_folder, ignore_errors=True)
 
 
 def shares_folder(out: Path, nonce: str) -> bool:
@@ -101,7 +103,7 @@ class RayProcess(WorkerProcess):
         self._relay: Any = None  # set once it has started the worker
         self._code: int | None = None
         self._over = threading.Event()
-        self._serving = asyncio.run_coroutine_threadsafe(self._serve(), engine.loop)
+        self._serve_task = asyncio.run_coroutine_threadsafe(self._serve(), engine.loop)
 
     def wait(self) -> int | None:
         """See WorkerProcess."""
@@ -117,7 +119,7 @@ class RayProcess(WorkerProcess):
 
     def abandon(self) -> None:
         """See WorkerProcess."""
-        self._engine.loop.call_soon_threadsafe(self._serving.cancel)
+        self._engine.loop.call_soon_threadsafe(self._serve_task.cancel)
 
     async def _serve(self) -> None:
         """Use a relay for as long as its worker runs."""
@@ -126,26 +128,26 @@ class RayProcess(WorkerProcess):
 
         engine = self._engine
         relay: Any = None
-        writing: asyncio.Future[None] | None = None
+        forward_task: asyncio.Future[None] | None = None
         try:
-            relay = engine.idle.pop() if engine.idle else engine.relays.remote()
+            relay = engine.idle_relays.pop() if engine.idle_relays else engine.relay_class.remote()
             await relay.start.remote(str(self._folder), engine.nonce, engine.variables, str(Path.cwd()))
             self._relay = relay
-            writing = asyncio.ensure_future(self._forward(relay))
+            forward_task = asyncio.ensure_future(self._forward(relay))
             loop = asyncio.get_running_loop()
             while data := await relay.read.remote():
                 with suppress(OSError):  # the head has closed the connection, and waits for the end
                     await loop.sock_sendall(self._theirs, data)
             self._code = await relay.end.remote()
-            engine.idle.append(relay)
+            engine.idle_relays.append(relay)
         except (RayError, asyncio.CancelledError) as error:
-            self.problem = failure_reason(error, began=self._relay is not None)
+            self.problem = failure_reason(error, has_started=self._relay is not None)
             if relay is not None:
                 ray.kill(relay)
         finally:
-            if writing is not None:
-                writing.cancel()
-                await asyncio.gather(writing, return_exceptions=True)  # before another socket reuses its number
+            if forward_task is not None:
+                forward_task.cancel()
+                await asyncio.gather(forward_task, return_exceptions=True)  # before another socket reuses its number
             self._theirs.close()
             self._over.set()
 
@@ -166,7 +168,7 @@ class RayEngine(Engine):
     Raises StateError if the cluster cannot be joined, ModuleNotFoundError without Ray.
     """
 
-    leases = True
+    needs_leases = True
     initial_state = "waiting for a node"
 
     def __init__(self, address: str, out: Path, variables: Mapping[str, str]) -> None:
@@ -175,13 +177,14 @@ class RayEngine(Engine):
         if sum(len(name) + len(value) for name, value in variables.items()) > MAX_VARIABLES_BYTES:
             raise StateError(f"The settings are more than {MAX_VARIABLES_BYTES:,} bytes, too large for a worker.")
         self.variables = dict(variables)
-        self.idle: list[Any] = []
-        self.nonce, self._is_marked = secrets.token_hex(16), False
-        self._joined = not ray.is_initialized()
-        if self._joined:
+        self.idle_relays: list[Any] = []
+        self.nonce = secrets.token_hex(16)
+        self._is_marked = False
+        self._has_joined = not ray.is_initialized()
+        if self._has_joined:
             join(address)
         self._nonce_file = out / NONCE_FILE
-        self.relays = ray.remote(num_cpus=CPUS, scheduling_strategy="SPREAD")(Relay)
+        self.relay_class = ray.remote(num_cpus=CPUS, scheduling_strategy="SPREAD")(Relay)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="relays", daemon=True)
         self._thread.start()
@@ -198,7 +201,7 @@ class RayEngine(Engine):
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
-        if self._joined:
+        if self._has_joined:
             import ray
 
             ray.shutdown()
@@ -235,7 +238,8 @@ def join(address: str) -> None:
 def own_cluster() -> str:
     """Return the address of a cluster that this user or root runs on this machine. Raises ConnectionError if none.
 
-    Ray itself would accept any user's cluster, found by a world-writable file or by any process. It gets the keys.
+    Ray itself would accept any user's cluster, found by a world-writable file or by any process, and the cluster gets
+    the user's keys.
     """
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -246,10 +250,10 @@ def own_cluster() -> str:
     raise ConnectionError("neither you nor root runs one on this machine")
 
 
-def failure_reason(error: BaseException, *, began: bool) -> str:
-    """Return why a relay failed. `began`: it had started its worker."""
+def failure_reason(error: BaseException, *, has_started: bool) -> str:
+    """Return why a relay failed. `has_started` is whether it had started its worker."""
     if isinstance(error, asyncio.CancelledError):
-        return "The worker's node does not answer." if began else "The fleet was stopped before a node was free."
+        return "The worker's node does not answer." if has_started else "The fleet was stopped before a node was free."
     if "No module named 'autoagent" in str(error):
         return f"A node of the cluster lacks this version; install autoagent {__version__} on all of them."
     if isinstance(cause := getattr(error, "cause", None), StateError):

@@ -38,10 +38,10 @@ RECORD_FILE, LOCK_FILE = "fleet.jsonl", "fleet.lock"
 
 @dataclass(slots=True)
 class Row:
-    """Hold the state of a run in a fleet.
+    """The state of a run in a fleet.
 
-    `known` holds, for each goal, the evidence that it is met, or ''. `unknown_usd` is the most that interrupted calls
-    may have cost in addition to `usd`, in USD.
+    `known` is, for each goal, the evidence that it is met, or ''. `unknown_usd` is the most that interrupted calls may
+    have cost in addition to `usd`.
     """
 
     job: Job
@@ -66,15 +66,15 @@ class Row:
 
     @property
     def stands(self) -> str:
-        """Return its status if it is over, else `waiting` or `running`."""
+        """Return the status of a run that is over, else `waiting` or `running`."""
         return self.status if self.state == "done" else self.state
 
 
 @dataclass(slots=True)
 class FleetState:
-    """Hold a record as read: the settings of the fleet, and its runs in order.
+    """A record as read: the settings of the fleet, and its runs in order.
 
-    `made` is a random id. It identifies a fleet that this user started here.
+    `made` is a random id, which identifies a fleet that this user started here.
     """
 
     out: Path
@@ -135,7 +135,7 @@ class FleetRecord:
 
 
 def holder_of(path: Path) -> int:
-    """Return the id of the process on this machine that holds a lock file, or 0. A worker's names its machine, too."""
+    """Return the id of the process on this machine that holds a lock file, or 0. A worker's file names its machine."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -214,7 +214,7 @@ class RunTally:
         self.stats = RunStats()
         self.usd = self.unknown_usd = 0.0  # of calls with a known price
         self.unknown_tokens = 0
-        self.returned = 0  # commands
+        self.commands = 0  # that have returned
         # the most that each open call may cost, by agent, the purpose of its spending, and the question
         self._open_calls: dict[tuple[str, str, str], tuple[float, int]] = {}
 
@@ -228,8 +228,8 @@ class RunTally:
                 self._open_calls[event.agent, event.purpose, event.sha256] = event.estimate or 0.0, event.tokens
             case events.Spent():
                 self.usd += event.usage.cost or 0.0
-                same = [key for key in self._open_calls if key[:2] == (event.agent, event.purpose)]
-                for key in same[-1:]:  # it counts what arrived; more may be charged
+                keys = [key for key in self._open_calls if key[:2] == (event.agent, event.purpose)]
+                for key in keys[-1:]:  # the event has the cost of what arrived; more may be charged
                     usd, tokens = self._open_calls.pop(key)
                     self.unknown_usd += max(0.0, usd - (event.usage.cost or 0.0))
                     self.unknown_tokens += max(0, tokens - event.usage.prompt)
@@ -242,12 +242,12 @@ class RunTally:
             case events.RunStarted() if not event.agent and not isinstance(event, events.Changed):
                 self.count_open_calls()
             case events.Returned():
-                self.returned += 1
+                self.commands += 1
             case events.Ended() if not event.agent:
                 self._open_calls.clear()
 
     def count_open_calls(self) -> None:
-        """Count calls that were open when the worker died at their highest possible cost."""
+        """Count the calls that were open when the worker died, at their highest possible cost."""
         self.unknown_usd += sum(usd for usd, _ in self._open_calls.values())
         self.unknown_tokens += sum(tokens for _, tokens in self._open_calls.values())
         self._open_calls.clear()
@@ -278,8 +278,8 @@ def events_of(folder: Path) -> Iterator[Event]:
     state = folder / "state"
     for run in run_ids(state):
         with suppress(FileNotFoundError):
-            recorded = read(state, run)
-            if (first := next(recorded, None)) is not None:
+            run_events = read(state, run)
+            if (first := next(run_events, None)) is not None:
                 yield first
-                yield from recorded
+                yield from run_events
                 return

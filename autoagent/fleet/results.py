@@ -44,15 +44,15 @@ def listed(state: FleetState) -> list[dict[str, Any]]:
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows as CSV. Put an apostrophe before any text that a spreadsheet would take for a formula."""
-    out = StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    text = StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     for row in rows:
         cells = {**row, "known": " ".join(known or "-" for known in row["known"])}
         writer.writerow(
-            {k: f"'{cell}" if FORMULA.match(str(cell)) and isinstance(cell, str) else cell for k, cell in cells.items()}
+            {key: f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell for key, cell in cells.items()}
         )
-    return out.getvalue()
+    return text.getvalue()
 
 
 def summary(rows: Iterable[Row]) -> dict[str, Any]:
@@ -92,19 +92,19 @@ def summary_line(figures: Mapping[str, Any]) -> str:
     line += f", ${figures['usd']:.4f}"
     if figures["unknown_usd"]:
         line += f" (and at most ${figures['unknown_usd']:.4f} for interrupted calls)"
-    tries = [name for name in figures if f"{name} standard error" in figures]
-    rates = [f"{name} {figures[name]:.3f} ± {figures[f'{name} standard error']:.3f}" for name in tries]
+    rate_names = [name for name in figures if f"{name} standard error" in figures]
+    rates = [f"{name} {figures[name]:.3f} ± {figures[f'{name} standard error']:.3f}" for name in rate_names]
     return "; ".join([line, *rates]) + "."
 
 
-def difference(one: Sequence[Row], other: Sequence[Row]) -> list[dict[str, Any]]:
+def difference(a_rows: Sequence[Row], b_rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the runs of two fleets by id, with both statuses and the differences in their figures."""
-    first, second = ({row.job.id: row for row in rows} for rows in (one, other))
-    found = []
-    for id in dict.fromkeys((*first, *second)):
-        a, b = first.get(id), second.get(id)
+    a_by_id, b_by_id = ({row.job.id: row for row in rows} for rows in (a_rows, b_rows))
+    changes = []
+    for id in dict.fromkeys((*a_by_id, *b_by_id)):
+        a, b = a_by_id.get(id), b_by_id.get(id)
         row: dict[str, Any] = {"id": id, "a": a.stands if a else "-", "b": b.stands if b else "-"}
         if a is not None and b is not None:
             row |= {"steps": b.steps - a.steps, "tokens": b.tokens - a.tokens, "usd": round(b.usd - a.usd, 6)}
-        found.append(row)
-    return found
+        changes.append(row)
+    return changes

@@ -46,7 +46,7 @@ CHECK_REASON = "a program that checks a goal"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Describe a run of a fleet: its id, its task's id, its flags, and the files for its workspace.
+    """A run of a fleet: its id, its task's id, its flags, and the files for its workspace.
 
     `team` is the path of a team file, or ''. All fields can be converted to JSON.
     """
@@ -61,7 +61,7 @@ class Job:
 
 @dataclass(slots=True)
 class TaskList:
-    """Hold the runs of a fleet, and the values in its file that need the user's trust."""
+    """The runs of a fleet, and the values in its file that need the user's trust."""
 
     jobs: list[Job] = field(default_factory=list)
     untrusted: list[UntrustedValue] = field(default_factory=list)
@@ -86,23 +86,23 @@ def read_tasks(path: Path, settings: Settings, piped: bytes | None = None) -> Ta
         tasks = mapping["tasks"].items() if "tasks" in mapping else []
     if not tasks:
         raise SettingsError(f"{path}: tasks: no task is given; list them under `tasks:`.")
-    return jobs_of_entries(path, defaults, tasks, settings, own=is_piped)
+    return jobs_of_entries(path, defaults, tasks, settings, is_users_own=is_piped)
 
 
 def tasks_of(tasks: Iterable[Mapping[str, Any]], settings: Settings) -> TaskList:
     """Return the runs for tasks from a Python program. They have the keys of a task file. Raises SettingsError."""
     path = Path("tasks")
     entries = [entry_of(path, number, json.loads(json.dumps(task))) for number, task in enumerate(tasks, 1)]
-    return jobs_of_entries(path, {}, entries, settings, own=True)
+    return jobs_of_entries(path, {}, entries, settings, is_users_own=True)
 
 
 def jobs_of_entries(
-    path: Path, defaults: Mapping[str, YamlEntry], tasks: Sequence[YamlEntry], settings: Settings, *, own: bool
+    path: Path, defaults: Mapping[str, YamlEntry], tasks: Sequence[YamlEntry], settings: Settings, *, is_users_own: bool
 ) -> TaskList:
-    """Return the runs of all tasks. `own`: they are the user's own words. Raises SettingsError."""
+    """Return the runs of all tasks. `is_users_own` is whether they are the user's own words. Raises SettingsError."""
     task_list = TaskList()
-    base = Path.cwd() if own else path.parent
-    seen: dict[str, str] = {}
+    base = Path.cwd() if is_users_own else path.parent
+    place_of_id: dict[str, str] = {}
     for entry in tasks:
         keys = {**defaults, **entry.members(TASK_KEYS, "key of a task")}
         if "id" not in keys or not keys["id"].text():
@@ -113,22 +113,22 @@ def jobs_of_entries(
             if not 1 <= repeat <= MAX_REPEATS:
                 raise SettingsError(f"{keys['repeat'].where}: must be from 1 to {MAX_REPEATS:,}, not {repeat}.")
         if not ID.fullmatch(task):
-            what = (
+            rule = (
                 "letters, digits, `.`, `_` and `-`, at most 100, the first a letter or digit, not beginning with fleet."
             )
-            raise SettingsError(f"{keys['id'].where}: {task!r} cannot name a folder; use {what}.")
+            raise SettingsError(f"{keys['id'].where}: {task!r} cannot name a folder; use {rule}.")
         reader = TaskReader(path, base, keys, settings)
         flags, team, files = reader.flags(), reader.team(), reader.files()
         idea = reader.text_with_attachments(keys["idea"]) if "idea" in keys else ""
-        if not own:
+        if not is_users_own:
             task_list.untrusted += reader.untrusted
         for number in range(1, repeat + 1):
             id = task if repeat == 1 else f"{task}.{number}"
-            if id.lower() in seen:
+            if id.lower() in place_of_id:
                 raise SettingsError(
-                    f"{keys['id'].where}: the id {id!r} is taken by {seen[id.lower()]}; rename one of them."
+                    f"{keys['id'].where}: the id {id!r} is taken by {place_of_id[id.lower()]}; rename one of them."
                 )
-            seen[id.lower()] = keys["id"].place
+            place_of_id[id.lower()] = keys["id"].place
             task_list.jobs.append(Job(id, task, flags, team, idea, files))
         if len(task_list.jobs) > MAX_RUNS:
             raise SettingsError(f"{entry.place}: these are more than {MAX_RUNS:,} runs; split the file.")
@@ -209,15 +209,15 @@ class TaskReader:
             if not path.exists():
                 raise SettingsError(f"{entry.where}: {name!r} is not there ({path}).")
             count = size = 0
-            below = (Path(folder) / file for folder, _, files in os.walk(path) for file in files)  # follows no links
-            for file in below if path.is_dir() else [path]:
+            content = (Path(folder) / file for folder, _, files in os.walk(path) for file in files)  # follows no links
+            for file in content if path.is_dir() else [path]:
                 status = file.lstat()
                 if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
                     raise SettingsError(f"{entry.where}: {file} is neither a file nor a folder.")
                 count, size = count + 1, size + status.st_size
                 if count > MAX_FILES or size > MAX_FILE_BYTES:
-                    most = f"{MAX_FILES:,} files or {MAX_FILE_BYTES // 1_000_000:,} MB"
-                    raise SettingsError(f"{entry.where}: {name!r} is more than {most}.")
+                    limit = f"{MAX_FILES:,} files or {MAX_FILE_BYTES // 1_000_000:,} MB"
+                    raise SettingsError(f"{entry.where}: {name!r} is more than {limit}.")
             if not path.resolve().is_relative_to(self.base.resolve()):
                 self.need_trust(entry, "files", name, "copied into the workspace, where the model reads it")
             paths.append(str(path))
@@ -225,15 +225,15 @@ class TaskReader:
 
     def take_setting(self, name: str, entry: YamlEntry) -> str:
         """Validate a setting and return its text. Raises SettingsError if a task may not set it."""
-        declared = Settings.__dataclass_fields__[name].metadata
+        metadata = Settings.__dataclass_fields__[name].metadata
         text = ", ".join(entry.texts()) if entry.is_list else entry.text()
-        if declared["secret"]:
+        if metadata["secret"]:
             raise SettingsError(f"{entry.where}: is a secret; workers take it from the environment.")
-        if name in ("workspace", "state_dir") or declared["folder"] == "never":
+        if name in ("workspace", "state_dir") or metadata["folder"] == "never":
             raise SettingsError(f"{entry.where}: cannot be set by a task.")
         value, current = parse(name, text, entry.where), getattr(self.settings, name)
-        if value != current and not may_set(declared["folder"], value, current, self.settings, Path.cwd()):
-            self.need_trust(entry, name, text, declared["help"].partition(";")[0])
+        if value != current and not may_set(metadata["folder"], value, current, self.settings, Path.cwd()):
+            self.need_trust(entry, name, text, metadata["help"].partition(";")[0])
         return text
 
     def words(self, entry: YamlEntry) -> str:
@@ -265,12 +265,12 @@ class TaskReader:
         self.need_trust(check, "check", str(goal.check), CHECK_REASON)
         return format_goal(goal)
 
-    def need_trust(self, entry: YamlEntry, name: str, value: str, about: str) -> None:
+    def need_trust(self, entry: YamlEntry, name: str, value: str, reason: str) -> None:
         """Add a value that needs trust, with its file's path relative to the current folder."""
         place = Path(os.path.normpath(Path.cwd() / self.path))
         file = place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place
         line = entry.node.start_mark.line + 1
-        self.untrusted.append(UntrustedValue(file=str(file), line=line, name=name, value=value, about=about))
+        self.untrusted.append(UntrustedValue(file=str(file), line=line, name=name, value=value, about=reason))
 
 
 def read_bounded(path: Path) -> bytes:
@@ -299,8 +299,8 @@ def json_tasks(path: Path, text: str) -> tuple[Mapping[str, YamlEntry], list[Yam
         if not isinstance(value, dict):
             raise SettingsError(f"{path}:{number}: is not a JSON object; write a task on each line.")
         if not tasks and not defaults and value.keys() == {"defaults"}:
-            known = entry_of(path, number, value["defaults"], "defaults")
-            defaults = known.members(DEFAULT_KEYS, "default of tasks")
+            entry = entry_of(path, number, value["defaults"], "defaults")
+            defaults = entry.members(DEFAULT_KEYS, "default of tasks")
         else:
             tasks.append(entry)
     return defaults, tasks
@@ -319,11 +319,11 @@ def csv_tasks(path: Path, text: str) -> list[YamlEntry]:
     tasks: list[YamlEntry] = []
     try:
         keys = [key.strip() for key in next(rows, [])]
-        known = [key for key in TASK_KEYS if key not in ("goals", "settings")]
+        known_keys = [key for key in TASK_KEYS if key not in ("goals", "settings")]
         for key in keys:
-            if key not in known or keys.count(key) > 1:
-                why = "occurs twice" if key in known else "is not a key of a task"
-                raise SettingsError(f"{path}:1: the column {key!r} {why}. Known keys: {', '.join(known)}.")
+            if key not in known_keys or keys.count(key) > 1:
+                problem = "occurs twice" if key in known_keys else "is not a key of a task"
+                raise SettingsError(f"{path}:1: the column {key!r} {problem}. Known keys: {', '.join(known_keys)}.")
         for row in rows:
             if len(row) > len(keys):
                 raise SettingsError(f"{path}:{rows.line_num}: has {len(row)} cells; there are {len(keys)} columns.")
@@ -339,14 +339,14 @@ def entry_of(path: Path, line: int, value: Any, key: str = "") -> YamlEntry:
     """Return a JSON value from a line of a file as an entry, so that it is read and validated like YAML."""
 
     def node(value: Any) -> SimpleNamespace:
-        at = {"start_mark": SimpleNamespace(line=line - 1), "tag": "", "style": '"' if isinstance(value, str) else None}
+        style = '"' if isinstance(value, str) else None
+        fields = {"start_mark": SimpleNamespace(line=line - 1), "tag": ":null" if value is None else "", "style": style}
         if isinstance(value, dict):
             pairs = [(node(str(key)), node(member)) for key, member in value.items()]
-            return SimpleNamespace(id="mapping", value=pairs, **at)
+            return SimpleNamespace(id="mapping", value=pairs, **fields)
         if isinstance(value, list):
-            return SimpleNamespace(id="sequence", value=[node(item) for item in value], **at)
-        at["tag"] = ":null" if value is None else ""
-        return SimpleNamespace(id="scalar", value=value if isinstance(value, str) else json.dumps(value), **at)
+            return SimpleNamespace(id="sequence", value=[node(item) for item in value], **fields)
+        return SimpleNamespace(id="scalar", value=value if isinstance(value, str) else json.dumps(value), **fields)
 
     return YamlEntry(path, key, node(value))
 
@@ -358,6 +358,6 @@ def number_of(entry: YamlEntry, kind: type[int] | type[float]) -> float:
     except ValueError:
         number = 0
     if not 0 < number <= sys.float_info.max:
-        what = "a whole number" if kind is int else "a number"
-        raise SettingsError(f"{entry.where}: must be {what} above 0, not {entry.text()!r}.")
+        noun = "a whole number" if kind is int else "a number"
+        raise SettingsError(f"{entry.where}: must be {noun} above 0, not {entry.text()!r}.")
     return number

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from autoagent.log.event_log import EventLog
 
 
-EVENTS_BETWEEN = 1500  # events, about 200 steps
+EVENTS_BETWEEN = 1500  # two checkpoints: about 200 steps
 NAME = "checkpoint"
-_PAID = {kind.type for kind in (Answered, Rejected, Spent, Thought)}
+_COST_EVENTS = {kind.type for kind in (Answered, Rejected, Spent, Thought)}
 _HISTORY = "History"  # the fold kept for each step
 _KEY_BYTES = 32
 _DIGEST_BYTES = 32
@@ -61,11 +61,11 @@ class Checkpoints:
         self._position = Position()
         self._hash = hashlib.sha256()  # of the covered beginning
         self._is_alone = True  # no other agent has an event in the log
-        log.on_replay(self._hear)
-        log.on_append(self._hear)
+        log.on_replay(self._note_agent)
+        log.on_append(self._note_agent)
 
-    def save(self, step: int, folds: Folds, made_for: Fingerprints) -> None:
-        """Save the state of the folds if the last checkpoint is old. It is valid only for the same fingerprints."""
+    def save(self, step: int, folds: Folds, fingerprints: Fingerprints) -> None:
+        """Save the state of the folds if the last checkpoint is old. It is valid for these fingerprints alone."""
         size, events = self._log.position
         if not self._is_alone or self._log.was_rewound or events - self._position.events < EVENTS_BETWEEN:
             return
@@ -74,37 +74,38 @@ class Checkpoints:
                 self._hash.update(piece)
             self._position = Position(size, events, self._hash.digest())
             states = {name: _state_of(fold) for name, fold in (*folds.items(), *self._screen_folds.items())}
-            shown = {name: states[name] for name in (_HISTORY, *self._screen_folds)}
-            key, origin = _key(self._key_file) or _new_key(self._key_file), _origin(made_for())
-            for name, kept in ((NAME, states), (f"{NAME}-{step}", shown)):
-                body = origin + zlib.compress(pickle.dumps((self._position, kept)), 1)
+            display_states = {name: states[name] for name in (_HISTORY, *self._screen_folds)}
+            key = _key(self._key_file) or _new_key(self._key_file)
+            origin = _origin(fingerprints())
+            for name, content in ((NAME, states), (f"{NAME}-{step}", display_states)):
+                body = origin + zlib.compress(pickle.dumps((self._position, content)), 1)
                 with replacing(self._log.path.with_name(name), synced=False) as file:
                     file.write(_seal(key, self._log.run, body) + body)
 
-    def events(self, folds: Folds, made_for: Fingerprints) -> Iterator[Event]:
+    def events(self, folds: Folds, fingerprints: Fingerprints) -> Iterator[Event]:
         """Restore the folds from a valid checkpoint, and yield the events after it."""
         from autoagent.log.reader import events_in
 
         saved = None if self._log.was_rewound else load(self._log.path, self._key_file)
-        if saved is None or not saved.is_made_for(*made_for()):
+        if saved is None or not saved.is_made_for(*fingerprints()):
             yield from self._log.effective()
             return
         begin = (saved.position.size, saved.position.events)
-        if any(event.agent for event in events_in(self._log.path, _PAID, begin=begin)):
-            yield from self._log.effective()  # what these agents have spent is in no checkpoint
+        if any(event.agent for event in events_in(self._log.path, _COST_EVENTS, begin=begin)):
+            yield from self._log.effective()  # no checkpoint has what these agents have spent
             return
         self._position, self._hash = saved.position, saved.hash
         for name, fold in (*folds.items(), *self._screen_folds.items()):
             saved.restore(name, fold, getattr(fold, "NOT_RESUMED", ()))
         yield from self._log.effective(*begin)
 
-    def _hear(self, event: Event) -> None:
+    def _note_agent(self, event: Event) -> None:
         self._is_alone = self._is_alone and not event.agent
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Describe the covered beginning of a log."""
+    """The end of the beginning of a log that a checkpoint covers."""
 
     size: int = 0  # bytes
     events: int = 0
@@ -113,7 +114,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Hold a verified checkpoint."""
+    """A verified checkpoint."""
 
     position: Position
     states: Mapping[str, Mapping[str, Any]]  # the attributes of each fold by name
@@ -131,7 +132,7 @@ class Saved:
 def load(log: Path, key_file: Path, before: int | None = None) -> Saved | None:
     """Return the newest checkpoint of a log, or the display state `before` a step, or None if there is no valid one.
 
-    The caller checks what it was made for, and that no event before it was rewound.
+    The caller checks the fingerprints, and that no event before the checkpoint was rewound.
     """
     from autoagent.log.reader import open_log_file
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autoagent.core.codec import event_from_line, to_json
+from autoagent.core.codec import event_from_line, event_to_dict
 from autoagent.core.commands import Call
 from autoagent.core.durable_files import sync_folder
 from autoagent.core.errors import StateError
@@ -33,7 +33,7 @@ Mask = Callable[[Any], Any]  # replaces the secrets in a JSON value
 
 
 class EventLog:
-    """Hold the locked log of one run. Satisfies the Recorder protocol.
+    """The locked log of one run. Satisfies the Recorder protocol.
 
     `mask` is applied to every event before it is written. All readers see its result. Any thread may append.
     """
@@ -49,7 +49,7 @@ class EventLog:
         self._replay_listeners: list[Callable[[Event], None]] = []
         self._file = -1
         self._holder: LogHolder | None = None
-        self.lost = 0  # events missing at the end, which may have been acted on
+        self.lost = 0  # events missing at the end; the program may have acted on them
         self._problem = ""  # why writing is impossible
         self._lock = threading.Lock()
 
@@ -93,13 +93,13 @@ class EventLog:
             expected = log._open_locked(0)
             log._scan()
             log.lost = max(expected - log._seq, 0)
-            whole = log._complete_size()
-            if whole < os.fstat(log._file).st_size:
+            complete_size = log._complete_size()
+            if complete_size < os.fstat(log._file).st_size:
                 if log.lost > 1 and not accept_truncated:  # a crash tears one line
                     raise StateError(reader.truncation_message(path, run, log._seq, expected))
-                os.ftruncate(log._file, whole)
+                os.ftruncate(log._file, complete_size)
                 os.fdatasync(log._file)
-            log._size = whole
+            log._size = complete_size
         except BaseException as error:  # Ctrl-C too: the lock goes with the log
             log.close()
             if isinstance(error, OSError):
@@ -148,7 +148,7 @@ class EventLog:
             if self._problem:
                 raise StateError(self._problem)
             stamped = replace(event, run=self.run, seq=self._seq, t=time.time())
-            plain = to_json(stamped)
+            plain = event_to_dict(stamped)
             masked = self._mask(plain)
             line = _encode(masked).encode("utf-8", "backslashreplace")
             try:
@@ -179,7 +179,7 @@ class EventLog:
         return newest if isinstance(newest, Returned) else None
 
     def calls(self) -> Iterator[tuple[str, Call]]:
-        """Yield the calls of all agents with their agent's key, as requested and as run."""
+        """Yield each call, as requested and as run, with the key of its agent."""
         for event in effective(events_in(self.path, {Thought.type, Started.type, Rewound.type}), self._rewinds):
             if isinstance(event, (Thought, Started)):
                 yield event.agent, event.call
@@ -221,7 +221,7 @@ class EventLog:
     def _open_locked(self, flags: int, path: Path | None = None) -> int:
         """Open and lock the log. Return the recorded number of its events."""
         path = path or self.path
-        with reader.no_link(path):
+        with reader.refuse_link(path):
             self._file = os.open(path, flags | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -234,7 +234,7 @@ class EventLog:
 
     def _scan(self) -> None:
         scan = reader.scan_log(self.path)
-        self._seq = scan.events
+        self._seq = scan.event_count
         self._rewinds = [event for event in scan.boundaries if isinstance(event, Rewound)]
 
     def _complete_size(self) -> int:

@@ -30,12 +30,12 @@ _BOUNDARY_EVENTS = (*_STARTS, events.Rewound, events.Undone, events.Ended)
 _TEAM_EVENTS = (events.Hired, events.RoundBegan, events.RoundEnded, events.Published, events.Acted)
 _COST_EVENTS = (events.Thought, events.Rejected, events.Spent, events.Answered)
 
-# The beginning of EventLog's lines. Lines written by others are read as a whole.
-_BEGINNING = re.compile(
+# The head of EventLog's lines. Lines written by others are read as a whole.
+_HEAD = re.compile(
     rb'\{"v":%d,"type":"(\w+)","run":"[^"\\]*","seq":(\d+),"step":(\d+),"t":([\d.]+),"agent":"([^"\\]*)"' % VERSION
 )
 
-_END_BYTES = 65_536  # of a log, enough for the last line if it is the end of a run
+_END_BYTES = 65_536  # of a log: enough for the last line if a run ends there
 
 
 def runs_folder(state_dir: Path) -> Path:
@@ -80,8 +80,8 @@ def read(
 ) -> Iterator[Event]:
     """Yield the events of a run without taking its lock, skipping a torn last line.
 
-    With `kinds`, only those types, which takes a tenth of the time, since only the beginning of other lines is read.
-    Stops after the step `until` of the run's own agent. `begin` as for `events_in`.
+    With `kinds`, only those types, which takes a tenth of the time, since only the beginning of other lines is parsed.
+    Stop after the step `until` of the run's own agent. `begin` as for `events_in`.
     """
     kinds_read = {kind.type for kind in kinds} or EVENTS.keys()
     for event in events_in(log_path(state_dir, run), kinds_read, begin=begin):
@@ -90,13 +90,14 @@ def read(
         yield event
 
 
-def effective(recorded: Iterable[Event], rewinds: Sequence[events.Rewound]) -> Iterator[Event]:
+def effective(all_events: Iterable[Event], rewinds: Sequence[events.Rewound]) -> Iterator[Event]:
     """Yield the events that count: those not taken back by one of the `rewinds` among them.
 
     The money and time of events taken back still count.
     """
-    pending, step = deque(rewinds), 0
-    for event in recorded:
+    pending = deque(rewinds)
+    step = 0
+    for event in all_events:
         while pending and pending[0].seq <= event.seq:
             pending.popleft()
         if not event.agent:
@@ -117,8 +118,8 @@ def is_cut_off(path: Path) -> bool:
     """Return whether the last line of a log is not the end of a run, as after a kill. Raises as open_log_file."""
     with open_log_file(path) as file:
         file.seek(max(0, path.stat().st_size - _END_BYTES))
-        begins = _BEGINNING.match(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
-    return begins is None or begins[1] != events.Ended.type.encode() or bool(begins[5])  # not the end of a sub-agent
+        head = _HEAD.match(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
+    return head is None or head[1] != events.Ended.type.encode() or bool(head[5])  # not the end of a sub-agent
 
 
 def events_in(
@@ -134,19 +135,19 @@ def events_in(
         yield from (event for event in scan_log(path).boundaries if event.type in kinds)
         return
     skipped = {kind.encode() for kind in EVENTS.keys() - set(kinds)}
-    for number, line, begins in _raw_lines(path, begin):
-        if begins and (begins[1] in skipped or (sub_agents and not begins[5])):
+    for number, line, head in _raw_lines(path, begin):
+        if head and (head[1] in skipped or (sub_agents and not head[5])):
             continue
-        event = _event(path, number, line, begins)
+        event = _event(path, number, line, head)
         if event.type in kinds and (event.agent or not sub_agents):
             yield event
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Hold the scan of a log."""
+    """The result of scanning a log."""
 
-    events: int  # how many
+    event_count: int
     boundaries: tuple[Event, ...]
     has_sub_agents: bool
 
@@ -162,35 +163,36 @@ def scan_log(path: Path) -> Scan:
 
 @lru_cache(maxsize=1)
 def _scan(path: Path, *_: int) -> Scan:
-    count, has_sub_agents = 0, False
+    count = 0
+    has_sub_agents = False
     boundaries: list[Event] = []
     skipped = {kind.encode() for kind in EVENTS.keys() - {kind.type for kind in _BOUNDARY_EVENTS}}
-    for count, line, begins in _raw_lines(path):  # the last number is how many there are
-        event = None if begins and begins[1] in skipped else _event(path, count, line, begins)
-        has_sub_agents = has_sub_agents or bool(event.agent if event else begins and begins[5])
+    for count, line, head in _raw_lines(path):  # the last number is the count
+        event = None if head and head[1] in skipped else _event(path, count, line, head)
+        has_sub_agents = has_sub_agents or bool(event.agent if event else head and head[5])
         if isinstance(event, _BOUNDARY_EVENTS):
             boundaries.append(event)
     return Scan(count, tuple(boundaries), has_sub_agents)
 
 
 def _raw_lines(path: Path, begin: tuple[int, int] = (0, 0)) -> Iterator[tuple[int, bytes, re.Match[bytes] | None]]:
-    """Yield each complete line's number, the line, and its matched beginning, or None to read it whole."""
+    """Yield each complete line's number, the line, and the match of its head, or None to parse the whole line."""
     try:
         with open_log_file(path) as file:
             file.seek(begin[0])
             for number, line in enumerate(file, begin[1] + 1):
                 if not line.endswith(b"\n"):
                     return  # torn by a crash, or still being written
-                begins = _BEGINNING.match(line)
-                is_consecutive = begins and int(begins[2]) == number - 1 and line.endswith(b"}\n")
-                yield number, line, begins if is_consecutive else None
+                head = _HEAD.match(line)
+                is_consecutive = head and int(head[2]) == number - 1 and line.endswith(b"}\n")
+                yield number, line, head if is_consecutive else None
     except OSError as error:
         raise StateError(f"Cannot read the log {path}: {error.strerror}.") from error
 
 
-def _event(path: Path, number: int, line: bytes, begins: re.Match[bytes] | None = None) -> Event:
+def _event(path: Path, number: int, line: bytes, head: re.Match[bytes] | None = None) -> Event:
     try:
-        event = event_from_line(line, begins[1].decode() if begins else "")
+        event = event_from_line(line, head[1].decode() if head else "")
     except ValueError as error:
         raise StateError(f"{path}:{number}: not an event of version {VERSION}: {error}.") from error
     if event.seq != number - 1:
@@ -209,55 +211,55 @@ class _UsageOnly:
 def digest(state_dir: Path, run: str, step: int | None = None) -> Iterator[Event]:
     """Yield all events that a run's figures need, in a tenth of the time: `Spent` summarizes costs.
 
-    All events of a `step` of the run's own agent are included, with the prompt before it, and none after it. Raises
-    StateError.
+    All events of a `step` of the run's own agent are included, with the prompt before them, and none after the step.
+    Raises StateError.
     """
     path = log_path(state_dir, run)
-    whole = {kind.type.encode() for kind in (*_BOUNDARY_EVENTS, *_TEAM_EVENTS)}
+    whole_types = {kind.type.encode() for kind in (*_BOUNDARY_EVENTS, *_TEAM_EVENTS)}
     cost_types = {kind.type.encode() for kind in _COST_EVENTS}
-    step_key, step_reached, at = str(step).encode(), 0, 0.0
+    step_key, current_step, time = str(step).encode(), 0, 0.0
     usage: dict[str, Usage] = {}  # since the last yielded event, by agent
-    prompted = started = (0, b"")
+    prompted_line = started_line = (0, b"")
 
     def pending_costs() -> Iterator[Event]:
         for agent, cost in usage.items():
-            yield events.Spent(purpose="", usage=cost, step=0 if agent else step_reached, t=at, agent=agent, run=run)
+            yield events.Spent(purpose="", usage=cost, step=0 if agent else current_step, t=time, agent=agent, run=run)
         usage.clear()
 
-    for number, line, begins in _raw_lines(path):
-        if begins:
-            agent, at = begins[5].decode(), float(begins[4])
-            step_reached = step_reached if agent else max(step_reached, int(begins[3]))
-            if step is not None and step_reached > step:
+    for number, line, head in _raw_lines(path):
+        if head:
+            agent, time = head[5].decode(), float(head[4])
+            current_step = current_step if agent else max(current_step, int(head[3]))
+            if step is not None and current_step > step:
                 break
-        if begins is None or begins[1] in whole or (begins[3] == step_key and not agent):
+        if head is None or head[1] in whole_types or (head[3] == step_key and not agent):
             yield from pending_costs()
-            if prompted[0]:
-                yield _event(path, *prompted)
-            prompted = (0, b"")
+            if prompted_line[0]:
+                yield _event(path, *prompted_line)
+            prompted_line = (0, b"")
             yield _event(path, number, line)
-        elif begins[1] in cost_types:
+        elif head[1] in cost_types:
             try:
                 cost = from_line(_UsageOnly, line).usage
             except ValueError:
                 cost = Usage(cost=None)
             if cost.cost is None:  # the whole event is needed, for its purpose or its error
                 yield from pending_costs()
-                if started[0]:
-                    yield _event(path, *started)
+                if started_line[0]:
+                    yield _event(path, *started_line)
                 yield _event(path, number, line)
             else:
                 usage[agent] = usage[agent] + cost if agent in usage else cost
-        elif begins[1] == b"prompted" and not agent:
-            prompted = (number, line)
-        elif begins[1] == b"started":
-            started = (number, line)
+        elif head[1] == b"prompted" and not agent:
+            prompted_line = (number, line)
+        elif head[1] == b"started":
+            started_line = (number, line)
     usage.setdefault("", Usage())
     yield from pending_costs()
 
 
 @contextmanager
-def no_link(path: Path) -> Iterator[None]:
+def refuse_link(path: Path) -> Iterator[None]:
     """Raise SetupError if opening fails because the file is a symbolic link."""
     try:
         yield
@@ -269,7 +271,7 @@ def no_link(path: Path) -> Iterator[None]:
 
 def open_log_file(path: Path) -> IO[bytes]:
     """Open a log. Raises OSError, and SetupError if it is a symbolic link."""
-    with no_link(path):
+    with refuse_link(path):
         return os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb")
 
 
@@ -281,15 +283,15 @@ _HOLDER = "holder"
 class LogHolder:
     """Record the process that holds a log and the number of events on disk, in a file `holder` beside it.
 
-    A log alone cannot tell that its end is missing. The count is written after each sync, so a crash leaves it no
-    higher than the log.
+    A log alone cannot tell that its end is missing. The count is written after each sync, so after a crash it is never
+    more than the log has.
     """
 
     def __init__(self, log: Path) -> None:
         """Open the file, or create it. Raises OSError, and SetupError if it is a symbolic link."""
         _, self.recorded_count = holder_of(log)  # by an earlier process
         path = log.with_name(_HOLDER)
-        with no_link(path):
+        with refuse_link(path):
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         os.fchmod(self._file, 0o600)
         self.count(self.recorded_count)
@@ -309,10 +311,10 @@ def holder_of(log: Path) -> tuple[str, int]:
     Raises OSError, and SetupError for a symbolic link.
     """
     path, process, count = log.with_name(_HOLDER), "", ""
-    with suppress(FileNotFoundError), no_link(path):
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(file, "rb") as opened:
-            process, _, count = opened.read(100).decode("ascii", "replace").partition("\n")
+    with suppress(FileNotFoundError), refuse_link(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            process, _, count = file.read(100).decode("ascii", "replace").partition("\n")
     return process.strip() or "another process", int(count) if count.strip().isdecimal() else 0
 
 

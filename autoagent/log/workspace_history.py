@@ -13,7 +13,7 @@ _ROUND = "round of a team"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Describe a step that changed the workspace."""
+    """A step that changed the workspace."""
 
     step: int
     command: str
@@ -24,7 +24,7 @@ class Turn:
 class WorkspaceHistory:
     """Fold all events in order, including revoked ones, whose states can still be restored."""
 
-    # The events to read. Of thoughts and unusable replies only the step is used.
+    # The events to read. Only the step of thoughts and unusable replies is used.
     KINDS = (
         events.Thought, events.Rejected, events.Started, events.Returned, events.Snapshot, events.Undone,
         events.Rewound, events.RoundBegan, events.RoundEnded, events.Ended,
@@ -44,7 +44,7 @@ class WorkspaceHistory:
         self._undone: list[tuple[str, int]] = []  # tree and level before each revertible undo
         self._trees_after: dict[int, str] = {}
         self._running = ("", "")  # the command and the tree before it
-        self._call = ""  # its id
+        self._call_id = ""  # of that command
 
     def add(self, event: events.Event) -> None:
         if event.agent:
@@ -63,10 +63,11 @@ class WorkspaceHistory:
             case events.RoundBegan():
                 self._running = (_ROUND, self.tree)
             case events.RoundEnded() | events.Ended(agent="") | events.Returned(agent="") if self._running[0]:
-                self._returned(event.step)  # also a command that the end of the process has cut off
+                self._end_command(event.step)  # also a command that the end of the process has cut off
                 self._running = ("", "")
-            case events.Started(agent="") if not (self._running[0] and self._call == event.call.id):
-                self._running, self._call = (event.call.name, self.tree), event.call.id  # not as a call goes on
+            case events.Started(agent="") if not (self._running[0] and self._call_id == event.call.id):
+                self._running = (event.call.name, self.tree)  # unless an interrupted call goes on
+                self._call_id = event.call.id
             case events.Undone():
                 self._running, self.back = ("", ""), event
                 if event.redo:
@@ -95,14 +96,14 @@ class WorkspaceHistory:
         return (self._trees_after[max(steps)] if steps else "") or self.first
 
     def _note_agent(self, event: events.Event) -> None:
-        """Keep the sub-agents that may be changing the workspace."""
+        """Track the sub-agents that may be changing the workspace."""
         self._is_shared = True
         if isinstance(event, events.Ended):
             self._agents.discard(event.agent)
         else:
             self._agents.add(event.agent)
 
-    def _returned(self, step: int) -> None:
+    def _end_command(self, step: int) -> None:
         command, old_tree = self._running
         self._trees_after[step] = self.tree
         if old_tree and self.tree != old_tree:

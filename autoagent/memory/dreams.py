@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from autoagent.core.codec import check_time, lines_of
+from autoagent.core.codec import check_time, read_records
 from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import StateError
 from autoagent.core.memory import Dream, RetrievedMemory
@@ -53,7 +53,7 @@ class Journal:
         """Return all dreams, oldest first. Skip lines torn by a crash and other invalid lines."""
         dreams = []
         with as_state_errors(f"The dream journal {self._path} cannot be read"):
-            for dream in lines_of(Dream, self._path):
+            for dream in read_records(Dream, self._path):
                 with suppress(ValueError):
                     check_time(dream.t)
                     dreams.append(dream)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from autoagent.core.codec import LATEST, check_time, from_plain
+from autoagent.core.codec import LATEST_TIME, check_time, from_plain
 from autoagent.core.durable_files import replacing
 from autoagent.core.errors import ModelError, StateError
 from autoagent.core.memory import USER, Change, Dream, RetrievedMemory, plain_sources
@@ -304,7 +304,7 @@ def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Re
             raise StateError(f"{path}, line {number}: {name!r} contains a lone surrogate.")
     times = {time: record.get(time), "stored": record.get("stored", 0)}  # older exports have no time of storing
     for name, value in times.items():
-        if type(value) not in (int, float) or not 0 <= value <= LATEST:
+        if type(value) not in (int, float) or not 0 <= value <= LATEST_TIME:
             raise StateError(f"{path}, line {number}: {name!r} must be a time, in seconds since 1970.")
     if not 0 <= record["level"] <= _MAX_INTEGER or not record["text"].strip():
         raise StateError(f"{path}, line {number}: a memory needs a text and a level of 0 or more.")

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 
-from autoagent.core.codec import lines_of
+from autoagent.core.codec import read_records
 from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import StateError
 from autoagent.core.frozen import dataclass
@@ -158,7 +158,7 @@ class TaintedFiles:
     def _saved_marks(self) -> Iterator[Mark]:
         """Yield the marks of this workspace, oldest first. A torn line is skipped, as its event is replayed."""
         try:
-            yield from (mark for mark in lines_of(Mark, self._path) if mark.workspace == str(self._root))
+            yield from (mark for mark in read_records(Mark, self._path) if mark.workspace == str(self._root))
         except OSError as error:
             raise StateError(f"The record of tainted files {self._path} cannot be read: {error.strerror}.") from error
 

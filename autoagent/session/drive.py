@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autoagent.agent.budget import Budget
-from autoagent.core.codec import to_json
+from autoagent.core.codec import event_to_dict
 from autoagent.core.commands import Question
 from autoagent.core.errors import CommandError, ForUser, SettingsError, SetupError, StopRun
 from autoagent.core.events import Ended, Event, Feedback, Resumed, Undone
@@ -142,7 +142,7 @@ def report_failure_as_event(given: Mapping[str, Any]) -> Iterator[None]:
             reason = Redactor().mask(outcome.reason)  # without settings, the other secrets are unknown
             event = Ended(status=outcome.status, reason=reason, t=time.time())
             with suppress(OSError):  # nobody reads it; the error is reported anyway
-                echo(json.dumps(to_json(event)))
+                echo(json.dumps(event_to_dict(event)))
         raise
 
 

@@ -8,6 +8,6 @@ fleet = fleet_group(
     fleet_flags,
     given_in,
     start=lazy_function("autoagent.subcommands.run:start"),
-    take_up=lazy_function("autoagent.subcommands.resume:take_up"),
+    resume=lazy_function("autoagent.subcommands.resume:take_up"),
     start_team=lazy_function("autoagent.subcommands.team:start_team"),
 )

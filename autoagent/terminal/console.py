@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from autoagent.agent.stats import RunStats
 from autoagent.core import events
-from autoagent.core.codec import to_json
+from autoagent.core.codec import event_to_dict
 from autoagent.core.commands import ANY_TEXT, Proposal, Question
 from autoagent.core.errors import StateError, StopRun
 from autoagent.core.frozen import dataclass
@@ -113,7 +113,7 @@ class Console:
         self._take(event)
         self._hooks.hear(event)
         if self._events is not None:
-            self._screen.put(self._events, json_format.dumps(to_json(event)) + "\n")
+            self._screen.put(self._events, json_format.dumps(event_to_dict(event)) + "\n")
         elif event.agent and self._thoughts.is_open:
             self._delayed_events.append(event)
         else:

@@ -378,7 +378,7 @@ def test_tokens_a_minute_hold_back_a_call_until_the_minute_is_over() -> None:
     for number in (1, 2):
         ledger.settle(("t", number), 0.0, 3000, 100)
     now[0] = 59.0
-    assert not list(ledger.answers()) and ledger.wakes == 1.0
+    assert not list(ledger.answers()) and ledger.seconds_to_wake == 1.0
     now[0] = 60.5
     assert [answer.key[1] for answer in ledger.answers()] == [3]
 
@@ -420,7 +420,7 @@ def test_a_call_that_was_given_up_while_it_waited_is_not_granted() -> None:
     ledger = Ledger(Ceilings(usd=2.0), lambda: 0.0)
     assert asks(ledger, 1) == [(1, True)]
     assert asks(ledger, 2, run="u") == []
-    ledger.fail(("u", 2))
+    ledger.leave_unsettled(("u", 2))
     ledger.settle(("t", 1), 0.0, 100, 0)
     ledger.add_logged_cost("t", 0.0, 100)
     assert asks(ledger, 3) == [(3, True)]

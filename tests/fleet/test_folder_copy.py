@@ -52,13 +52,15 @@ def test_a_copy_follows_whatever_happens_to_a_folder(tmp_path: Path) -> None:
                     for path in place.iterdir():
                         path.unlink()
                     place.rmdir()
-        for change in sender.changes(whole=turn % 3 > 0):
+        for change in sender.changes(logs_only=turn % 3 == 0):
             receive(there, json.loads(json.dumps(change)))
     for change in sender.changes():
         receive(there, change)
     assert contents(there) == contents(here)
     assert not list(sender.changes())
-    assert {change["path"] for change in FolderSender(here, print, has=True).changes()} <= {"state/runs/r/events.jsonl"}
+    assert {change["path"] for change in FolderSender(here, print, is_complete=True).changes()} <= {
+        "state/runs/r/events.jsonl"
+    }
 
 
 def test_a_database_is_copied_as_it_is_once_its_changes_are_in_it(tmp_path: Path) -> None:
