@@ -283,7 +283,7 @@ def _memory_line(memory: RetrievedMemory, share: int, count: Count) -> str:
     """Render a memory in one line of about `share` tokens, with outside text between marks."""
     if memory.trusted:
         return " ".join(shorten(memory.text, share, count).split("\n"))
-    marks = Marks.of(memory.text, memory.source, run=memory.run, step=memory.step, named=_MAX_SOURCE)
+    marks = Marks.of(memory.text, memory.source, run=memory.run, step=memory.step, source_limit=_MAX_SOURCE)
     room = max(24, share - count(marks.around_line("")))
     return marks.around_line(shorten(defuse(memory.text), room, count))
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from autoagent.text.file_forms import LONGEST, digest, form_error
+from autoagent.text.file_forms import MAX_CHARACTERS, digest, form_error
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_what_is_wrong_is_told_with_its_line(path: str, text: str, error: str) -
     assert re.fullmatch(error, form_error(path, text))
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, f'["{"x" * LONGEST}"'])
+@pytest.mark.parametrize("text", ["[" * 100_000, f'["{"x" * MAX_CHARACTERS}"'])
 def test_of_what_is_too_deep_or_too_long_nothing_is_told(text: str) -> None:
     assert form_error("a.json", text) == ""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autoagent.text.byte_pairs import LONG
+from autoagent.text.byte_pairs import MAX_CACHED_CHARACTERS
 from autoagent.text.tokens import _byte_pairs, _encoding, counter
 
 ROOT = Path(__file__).parent.parent
@@ -34,9 +34,9 @@ def test_texts_have_the_tokens_that_tiktoken_makes_of_them(model: str) -> None:
     for letters in ("ACGT", "กขคงจฉชซญดตถทธนบปผพฟมยรลวสหอาเแโใไ", [chr(n) for n in range(0x4E00, 0x9FA5)]):
         texts += ["".join(rng.choices(letters, k=rng.randrange(20, 300))) for _ in range(500)]
     assert [text for text in texts if count(text) != len(encoding.encode_ordinary(text))] == []
-    known = _byte_pairs(ENCODINGS[model])._known.cache_info
+    known = _byte_pairs(ENCODINGS[model])._cached_count.cache_info
     before = known()
-    assert count("-" * (LONG + 1)) and known() == before, "a long piece is not kept"
+    assert count("-" * (MAX_CACHED_CHARACTERS + 1)) and known() == before, "a long piece is not kept"
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from autoagent.core.errors import StopRun
 from autoagent.core.events import Answered, Event, Retried
 from autoagent.core.model import Message
 from autoagent.core.task import Outcome
-from autoagent.text.facts import MOST, PURPOSE, facts_in
+from autoagent.text.facts import MAX_FACTS, PURPOSE, facts_in
 from autoagent.text.quoting import EXPLANATION, mark_untrusted
 from autoagent.text.sanitize import shorten
 from autoagent.text.tokens import Count
@@ -63,7 +63,7 @@ def distill(state: State, call: SideCall, outcome: Outcome) -> Generator[Event, 
         lines = "\n".join(f"[{memory.id}] {' '.join(memory.text.split())}" for memory in candidates)
         steps = list(_steps(effective_events(state)))
         prompt = _INSTRUCTION.format(
-            most=MOST,
+            most=MAX_FACTS,
             known=_CANDIDATES.format(lines=lines) if candidates else "",
             explained=EXPLANATION,
             goals="\n".join(f"- {goal.text}" for goal in state.start.task.goals),

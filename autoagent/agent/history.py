@@ -24,9 +24,9 @@ from autoagent.core import events
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Message, Shares, reply_tokens, share_out, without_calls
 from autoagent.text import code_block
-from autoagent.text.paging import NOTE
+from autoagent.text.paging import NOTE_TOKENS
 from autoagent.text.quoting import Marks, defuse, name_source
-from autoagent.text.redaction import TOLD, holds_mask
+from autoagent.text.redaction import MASK_NOTE, holds_mask
 from autoagent.text.tokens import IMAGE_TOKENS, PER_MESSAGE, Count, fits
 
 OPENING = "Use the first command."  # an instruction, as a small model would copy a statement into its output
@@ -246,7 +246,7 @@ class History:
                     self._add_result(ResultText("The command was not run."))
                 self._add_result(ResultText(f"Human feedback: {event.text}", is_extra=True))
                 if holds_mask(event.text):
-                    self._add_result(ResultText(TOLD, is_extra=True))
+                    self._add_result(ResultText(MASK_NOTE, is_extra=True))
                 self._note_outcome(f"feedback: {event.text}")
                 self._clear_pending()
             case events.Forked():
@@ -345,7 +345,7 @@ class History:
 
     def has_room(self, text: str) -> bool:
         """Return whether a page fits the limit of one result, a quarter of the window."""
-        room = min(self._page_limit, self._half_of_remainder) - NOTE - _FRAME_TOKENS
+        room = min(self._page_limit, self._half_of_remainder) - NOTE_TOKENS - _FRAME_TOKENS
         return fits(text, max(32, room), self._count)
 
     def _clear_pending(self) -> None:
@@ -409,7 +409,7 @@ class History:
             exchange.is_memorable = not (ends or meta.repeat or meta.kept)
             exchange.outcome_known = event.known
         if meta.masked:
-            self._add_result(ResultText(TOLD))
+            self._add_result(ResultText(MASK_NOTE))
         self._note_outcome(f"{'ok' if event.ok else outcome}: {one_line(brief, 80)}")
         if exchange and exchange.call and not event.put_off:
             if event.ok:

@@ -1,4 +1,4 @@
-"""Compare the outcome of a session with the expected done. Each difference becomes a few lines for a person."""
+"""Compare the outcome of a session with the expected one. Each difference becomes a few lines for a person."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from autoagent.scenarios.process import ProcessOutcome
 from autoagent.scenarios.scripted_endpoint import ScriptedEndpoint
 from autoagent.text.sanitize import escape, shorten, shorten_lines
 
-_MAX_DIFF_LINES = 20  # of a file
+_MAX_DIFF_LINES = 20  # per file
 _MAX_PART_CHARACTERS = 200  # of a quoted part
 
 
 def differences(
-    session: ScenarioSession, done: ProcessOutcome, endpoint: ScriptedEndpoint, events: Mapping[str, int], folder: Path
+    session: ScenarioSession,
+    outcome: ProcessOutcome,
+    endpoint: ScriptedEndpoint,
+    events: Mapping[str, int],
+    folder: Path,
 ) -> Iterator[str]:
     """Yield the differences of a session that ended by itself, each with the `file:line` of its expectation.
 
     `events` are counts by type. `folder` is the folder after the session.
     """
     expected = session.expected
-    if done.code != expected.code:
-        yield f"{expected.place}: exit: expected {expected.code}, but it ended with {done.code}."
-    yield from _on_screen(expected, done.screen)
+    if outcome.code != expected.code:
+        yield f"{expected.place}: exit: expected {expected.code}, but it ended with {outcome.code}."
+    yield from _on_screen(expected, outcome.screen)
     yield from _in_prompts(expected, endpoint.prompts)
     for file in expected.files:
         yield from _file(file, folder)
@@ -41,21 +45,21 @@ def differences(
         yield f"{replies} the model was asked again after the last of the {len(session.replies)} replies."
     elif endpoint.replies:
         yield f"{replies} {len(endpoint.replies)} of {len(session.replies)} were not used."
-    if done.typed is not None and done.typed < len(session.answers):
-        unused, given = len(session.answers) - done.typed, len(session.answers)
-        yield f"{expected.place}: answers: {unused} of {given} were not used."
+    answers = len(session.answers)
+    if outcome.answers_typed is not None and outcome.answers_typed < answers:
+        yield f"{expected.place}: answers: {answers - outcome.answers_typed} of {answers} were not used."
 
 
 def _on_screen(expected: Expected, screen: str) -> Iterator[str]:
-    position, before = 0, ""
+    position, previous = 0, ""
     for part in expected.screen:
-        found = part.pattern.search(screen, position)
-        if found is None:
-            where = f" after {before}" if before else ""
+        match = part.pattern.search(screen, position)
+        if match is None:
+            where = f" after {previous}" if previous else ""
             earlier = " It appears only before that." if part.pattern.search(screen) else ""
             yield f"{part.place}: screen: {_format_part(part)} did not appear{where}.{earlier}"
             break  # the position of further parts is unknown
-        position, before = found.end(), _format_part(part)
+        position, previous = match.end(), _format_part(part)
     for part in expected.not_on_screen:
         if part.pattern.search(screen):
             yield f"{part.place}: not_on_screen: {_format_part(part)} is there."
@@ -78,9 +82,9 @@ def _file(expected: ExpectedFile, folder: Path) -> Iterator[str]:
         if path.exists():
             yield f"{where} is not a file."
         elif not expected.absent:
-            beside = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
-            there = f"; beside it: {', '.join(beside)}" if beside else ""
-            yield f"{where} is not there{there}."
+            siblings = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
+            hint = f"; beside it: {', '.join(siblings)}" if siblings else ""
+            yield f"{where} is not there{hint}."
         return
     text = path.read_bytes().decode("utf-8", "replace")
     if expected.absent:
@@ -91,10 +95,10 @@ def _file(expected: ExpectedFile, folder: Path) -> Iterator[str]:
         yield f"{where} is not as expected:\n{_excerpt(_diff(expected.content, text))}"
 
 
-def _diff(expected: str, found: str) -> list[str]:
+def _diff(expected: str, actual: str) -> list[str]:
     """Compare line by line. A missing final newline is a difference like any other."""
-    before, after = (text.replace("\n", "\\n\n").splitlines() for text in (expected, found))
-    return list(difflib.unified_diff(before, after, "expected", "found", n=1, lineterm=""))
+    expected_lines, actual_lines = (text.replace("\n", "\\n\n").splitlines() for text in (expected, actual))
+    return list(difflib.unified_diff(expected_lines, actual_lines, "expected", "found", n=1, lineterm=""))
 
 
 def _excerpt(lines: Sequence[str]) -> str:
@@ -102,4 +106,4 @@ def _excerpt(lines: Sequence[str]) -> str:
 
 
 def _format_part(part: Part) -> str:
-    return repr(shorten(part.written, _MAX_PART_CHARACTERS))
+    return repr(shorten(part.source, _MAX_PART_CHARACTERS))

@@ -24,16 +24,16 @@ CONFIG = ".config/autoagent/config.yaml"  # the user's configuration in a scenar
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Hold a part to find in a text, as `written` in the scenario at `place` (`file:line`)."""
+    """A part to find in a text, with its `source` in the scenario at `place` (`file:line`)."""
 
     place: str
-    written: str
+    source: str
     pattern: re.Pattern[str]
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFile:
-    """Expect a file at `path`: with this whole `content`, with a `pattern` in it, or `absent`."""
+    """A file to expect at `path`: with exactly this `content`, with a match of `pattern`, or `absent`."""
 
     place: str
     path: str
@@ -44,7 +44,7 @@ class ExpectedFile:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Hold the expected outcome of a session.
+    """The expected outcome of a session.
 
     The parts of the screen occur in order, those of the prompts anywhere. `commands` and `events` (by type) count this
     session only. None and missing values are not checked.
@@ -63,7 +63,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSession:
-    """Hold one process of the program: its arguments, the model's replies and the typed answers."""
+    """One process of the program: its arguments, the model's replies and the typed answers."""
 
     arguments: tuple[str, ...]
     terminal: bool
@@ -74,7 +74,7 @@ class ScenarioSession:
 
 @dataclass(frozen=True, slots=True)
 class GivenFile:
-    """Hold a file to create at `path`: with this content, or copied from `source`, perhaps a folder."""
+    """A file to create at `path`: with this content, or copied from `source`, perhaps a folder."""
 
     path: str
     content: str = ""
@@ -83,7 +83,7 @@ class GivenFile:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Hold sessions to play in one folder, one after another, within `seconds` in all.
+    """Sessions to play in one folder, one after another, within `seconds` in all.
 
     Paths are relative to that folder. `settings` become the user's configuration file.
     """
@@ -97,14 +97,15 @@ class Scenario:
     sessions: tuple[ScenarioSession, ...]
 
 
-SECONDS = 60.0  # for a scenario, unless it says otherwise
-MAX_ANSWER = 1000  # characters; a terminal accepts only a few thousand at once
+DEFAULT_SECONDS = 60.0  # for a scenario
+MAX_ANSWER_CHARACTERS = 1000  # a terminal accepts only a few thousand at once
 
 _SCREEN_VARIABLES = {"LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
 
-_SESSION = ("arguments", "goals", "terminal", "replies", "answers", "expect")
-_SCENARIO = ("about", "files", "settings", "environment", "seconds", *_SESSION, "then")
-_EXPECTED = ("exit", "screen", "not_on_screen", "prompt", "not_in_prompt", "files", "commands", "events")
+_SESSION_KEYS = ("arguments", "goals", "terminal", "replies", "answers", "expect")
+_SCENARIO_KEYS = ("about", "files", "settings", "environment", "seconds", *_SESSION_KEYS, "then")
+_TEXT_KEYS = ("screen", "not_on_screen", "prompt", "not_in_prompt")
+_EXPECTED_KEYS = ("exit", *_TEXT_KEYS, "files", "commands", "events")
 
 
 def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
@@ -112,9 +113,9 @@ def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
 
     Raises SettingsError, naming the file and the line.
     """
-    entries = read_mapping(path, _SCENARIO, "key")
-    first = {key: entry for key, entry in entries.items() if key in _SESSION}
-    later = [entry.members(_SESSION) for entry in entries["then"].items()] if "then" in entries else []
+    entries = read_mapping(path, _SCENARIO_KEYS, "key")
+    first = {key: entry for key, entry in entries.items() if key in _SESSION_KEYS}
+    later = [entry.members(_SESSION_KEYS) for entry in entries["then"].items()] if "then" in entries else []
     files = entries["files"].members() if "files" in entries else {}
     return Scenario(
         path=path,
@@ -122,7 +123,7 @@ def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
         files=tuple(_given_file(name, entry, trusted=trusted) for name, entry in files.items()),
         settings=_settings(entries["settings"]) if "settings" in entries else {},
         environment=_environment(entries["environment"], trusted=trusted) if "environment" in entries else {},
-        seconds=_seconds(entries["seconds"]) if "seconds" in entries else SECONDS,
+        seconds=_seconds(entries["seconds"]) if "seconds" in entries else DEFAULT_SECONDS,
         sessions=tuple(_session(path, session, trusted=trusted) for session in (first, *later)),
     )
 
@@ -136,38 +137,38 @@ def _given_file(name: str, entry: YamlEntry, *, trusted: bool) -> GivenFile:
     source = entry.members(("from",)).get("from")
     if source is None:
         raise SettingsError(f"{entry.where}: needs a text or `from: FILE`.")
-    found = entry.path.parent / source.text()
-    if not source.text() or not found.exists():
-        raise SettingsError(f"{source.where}: there is no {found}; put it next to the scenario.")
+    original = entry.path.parent / source.text()
+    if not source.text() or not original.exists():
+        raise SettingsError(f"{source.where}: there is no {original}; put it next to the scenario.")
     folder = entry.path.parent.resolve()
-    for file in () if trusted else (found, *(found.rglob("*") if found.is_dir() else ())):
+    for file in () if trusted else (original, *(original.rglob("*") if original.is_dir() else ())):
         if not Path(os.path.realpath(file)).is_relative_to(folder):
             raise SettingsError(f"{source.where}: {file} leads out of the folder {folder}; {WAY_OUT}.")
-    return GivenFile(path, source=found)
+    return GivenFile(path, source=original)
 
 
 def _settings(entry: YamlEntry) -> dict[str, str | list[str]]:
-    given: dict[str, str | list[str]] = {}
+    settings: dict[str, str | list[str]] = {}
     for name, setting in entry.members([f.name for f in fields(all_settings())], "setting", REMOVED_KEYS).items():
-        given[name] = setting.texts() if setting.is_list else setting.text()
+        settings[name] = setting.texts() if setting.is_list else setting.text()
         if setting.texts():  # an empty variable is not set
             parse(name, ",".join(setting.texts()), setting.where)
-    return given
+    return settings
 
 
 def _environment(entry: YamlEntry, *, trusted: bool) -> dict[str, str]:
-    given = {}
+    variables = {}
     # Other variables can load programs.
-    own = _SCREEN_VARIABLES.union(*(field.metadata["env"] for field in fields(all_settings())))
+    harmless_names = _SCREEN_VARIABLES.union(*(field.metadata["env"] for field in fields(all_settings())))
     for name, variable in entry.members().items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise SettingsError(f"{variable.where}: is not the name of a variable.")
         if name in REMOVED:
             raise SettingsError(f"{variable.where}: is no longer a setting: {REMOVED[name]}.")
-        if not (trusted or name in own or name.startswith("LC_")):
+        if not (trusted or name in harmless_names or name.startswith("LC_")):
             raise SettingsError(f"{variable.where}: is not a variable that a scenario may set; {WAY_OUT}.")
-        given[name] = _exact_text(variable)
-    return given
+        variables[name] = _exact_text(variable)
+    return variables
 
 
 def _seconds(entry: YamlEntry) -> float:
@@ -182,9 +183,9 @@ def _session(path: Path, entries: Mapping[str, YamlEntry], *, trusted: bool) -> 
         place = next(iter(entries.values())).place if entries else str(path)
         raise SettingsError(f"{place}: expect: is missing; add what you expect of this session.")
     goals = entries["goals"].texts() if "goals" in entries else []
-    given = _arguments(entries["arguments"], trusted=trusted) if "arguments" in entries else []
+    arguments = _arguments(entries["arguments"], trusted=trusted) if "arguments" in entries else []
     return ScenarioSession(
-        arguments=(*given, *(word for goal in goals for word in ("--ai-goal", goal))),
+        arguments=(*arguments, *(word for goal in goals for word in ("--ai-goal", goal))),
         terminal=_boolean(entries["terminal"]) if "terminal" in entries else True,
         replies=tuple(_reply(entry) for entry in entries["replies"].items()) if "replies" in entries else (),
         answers=tuple(_answer(entry) for entry in entries["answers"].items()) if "answers" in entries else (),
@@ -225,15 +226,17 @@ def _answer(entry: YamlEntry) -> str:
     if entry.node.id == "scalar" and entry.node.tag.endswith(":null"):
         raise SettingsError(f'{entry.where}: holds an empty item; write "" for Enter alone.')
     answer = entry.text()
-    if not answer.isprintable() or len(answer) > MAX_ANSWER:
-        raise SettingsError(f"{entry.where}: an answer is one line of at most {MAX_ANSWER} characters to type.")
+    if not answer.isprintable() or len(answer) > MAX_ANSWER_CHARACTERS:
+        raise SettingsError(
+            f"{entry.where}: an answer is one line of at most {MAX_ANSWER_CHARACTERS} characters to type."
+        )
     return answer
 
 
 def _parse_expected(entry: YamlEntry) -> Expected:
-    entries = entry.members(_EXPECTED)
-    given = {name: entries[name] for name in _EXPECTED[1:5] if name in entries}
-    parts = {name: tuple(map(_part, it.items() if it.is_list else [it])) for name, it in given.items()}
+    entries = entry.members(_EXPECTED_KEYS)
+    texts = {name: entries[name] for name in _TEXT_KEYS if name in entries}
+    parts = {name: tuple(map(_part, text.items() if text.is_list else [text])) for name, text in texts.items()}
     return Expected(
         place=entry.place,
         code=_count(entries["exit"]) if "exit" in entries else 0,

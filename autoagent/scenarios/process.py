@@ -23,10 +23,10 @@ from autoagent.sandbox.supervisor import tree_of
 from autoagent.workspace.syscalls import prctl
 
 ROWS, COLUMNS = 50, 120  # the terminal's size
-_PAUSE = 0.01  # seconds between two polls of a silent process
-_PIECE = 65_536  # bytes per read
+_POLL_SECONDS = 0.01  # between two polls of a silent process
+_READ_BYTES = 65_536
 _QUESTION_ENDS = (": ", "> ")
-_QUIET = 0.1  # seconds after which a question is complete
+_QUIET_SECONDS = 0.1  # after which a question is complete
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
@@ -45,12 +45,12 @@ _CONTROL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ProcessOutcome:
-    """Hold the outcome of a process: its exit code (None: timed out), its screen, and the use of the answers."""
+    """The outcome of a process: its exit code (None: timed out), its screen, and the use of the answers."""
 
     code: int | None
     screen: str
-    typed: int | None = None  # answers that were asked for; None on a pipe, where nobody can tell
-    eofs_sent: int = 0  # to the questions after the last answer
+    answers_typed: int | None = None  # None on a pipe, where nobody can tell
+    eofs_sent: int = 0  # for questions after the last answer
 
 
 def run_at_terminal(
@@ -66,8 +66,8 @@ def run_at_terminal(
         command = _command(_START_AT_TERMINAL, arguments)
         with running_process(command, folder, environment, stdin=far, output=far) as process:
             typist = _Typist(near, answers)
-            code, shown = _watch(process, near, seconds, typist.look)
-        return ProcessOutcome(code, strip_terminal_codes(shown), typist.typed, typist.eofs_sent)
+            code, output = _watch(process, near, seconds, typist.look)
+        return ProcessOutcome(code, strip_terminal_codes(output), typist.answers_typed, typist.eofs_sent)
     finally:
         os.close(near)
         os.close(far)
@@ -84,8 +84,8 @@ def run_on_pipes(
             lines.write("".join(f"{answer}\n" for answer in answers).encode())
             lines.seek(0)
             with running_process(command, folder, environment, stdin=lines.fileno(), output=far) as process:
-                code, shown = _watch(process, near, seconds, lambda shown: None)
-        return ProcessOutcome(code, strip_terminal_codes(shown))
+                code, output = _watch(process, near, seconds, lambda output: None)
+        return ProcessOutcome(code, strip_terminal_codes(output))
     finally:
         os.close(near)
         os.close(far)
@@ -95,49 +95,51 @@ def _command(start: str, arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", "-c", start, os.pathsep.join(path for path in sys.path if path), *arguments]
 
 
-def strip_terminal_codes(shown: bytes) -> str:
+def strip_terminal_codes(output: bytes) -> str:
     """Return the output of a terminal without control characters. Lines end with `\\n`."""
-    return _CONTROL.sub("", shown.decode("utf-8", "replace"))
+    return _CONTROL.sub("", output.decode("utf-8", "replace"))
 
 
 class _Typist:
     """Type an answer whenever a question waits for one."""
 
     def __init__(self, terminal: int, answers: Sequence[str]) -> None:
-        self.typed = self.eofs_sent = 0
-        self._terminal, self._answers = terminal, answers
-        self._before = -1  # bytes shown at the last typing
-        self._newest = 0, 0.0  # bytes shown in all, and since when
+        self.answers_typed = self.eofs_sent = 0
+        self._terminal = terminal
+        self._answers = answers
+        self._size_at_typing = -1  # bytes of the output when the last line was typed
+        self._size = 0
+        self._size_time = 0.0  # when the output reached this size
 
-    def look(self, shown: bytes) -> None:
-        """Type the next line if `shown` ends with an unanswered question."""
-        if len(shown) != self._newest[0]:
-            self._newest = len(shown), time.monotonic()
-        if not self._is_asked(shown):
+    def look(self, output: bytes) -> None:
+        """Type the next line if the output ends with an unanswered question."""
+        if len(output) != self._size:
+            self._size, self._size_time = len(output), time.monotonic()
+        if not self._is_asked(output):
             return
-        self._before = len(shown)
-        if self.typed < len(self._answers):
-            line = self._answers[self.typed] + "\r"
-            self.typed += 1
+        self._size_at_typing = len(output)
+        if self.answers_typed < len(self._answers):
+            line = self._answers[self.answers_typed] + "\r"
+            self.answers_typed += 1
         else:
             line = "\x04"
             self.eofs_sent += 1
         os.write(self._terminal, line.encode())
 
-    def _is_asked(self, shown: bytes) -> bool:
+    def _is_asked(self, output: bytes) -> bool:
         """Return whether the cursor follows a new question, which is recognized by its end.
 
-        While readline asks, or typing is hidden, the line mode or the echo of the terminal is off. Elsewhere it has to
-        be quiet for a while. The echo of an answer ends its line, and until it does, the question is an old one.
+        While readline asks, or typing is hidden, the line mode or the echo of the terminal is off. Otherwise the output
+        must pause for a while. Until the echo of an answer has ended the line, the question is an old one.
         """
         import termios
 
-        answered = self._before < 0 or b"\n" in shown[self._before :]
-        if not answered or not strip_terminal_codes(shown[shown.rfind(b"\n") + 1 :]).endswith(_QUESTION_ENDS):
+        is_new = self._size_at_typing < 0 or b"\n" in output[self._size_at_typing :]
+        if not is_new or not strip_terminal_codes(output[output.rfind(b"\n") + 1 :]).endswith(_QUESTION_ENDS):
             return False
         flags = termios.tcgetattr(self._terminal)[3]
         if flags & termios.ICANON and flags & termios.ECHO:
-            return time.monotonic() - self._newest[1] > _QUIET
+            return time.monotonic() - self._size_time > _QUIET_SECONDS
         return True
 
 
@@ -149,7 +151,7 @@ def running_process(
 
     Not covered: on systems other than Linux, its child processes stay unless they end by themselves.
     """
-    before = tree_of(os.getpid()) if sys.platform == "linux" else {}
+    earlier_pids = tree_of(os.getpid()) if sys.platform == "linux" else {}
     if sys.platform == "linux":
         prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans become children of this process
     process = None
@@ -168,28 +170,28 @@ def running_process(
         if process is not None:  # otherwise a signal interrupted its start, perhaps after the fork
             process.kill()
             process.wait()
-        while sys.platform == "linux" and (left := [pid for pid in tree_of(os.getpid()) if pid not in before]):
-            for pid in left:
+        while sys.platform == "linux" and (pids := [pid for pid in tree_of(os.getpid()) if pid not in earlier_pids]):
+            for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                 with suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
-            time.sleep(_PAUSE)
+            time.sleep(_POLL_SECONDS)
 
 
 def _watch(
     process: subprocess.Popen[bytes], source: int, seconds: float, look: Callable[[bytes], None]
 ) -> tuple[int | None, bytes]:
     """Read a process's output until it ends or the time is up (then its exit code is None)."""
-    end = time.monotonic() + seconds
-    shown = b""
+    deadline = time.monotonic() + seconds
+    output = b""
     while True:
         code = process.poll()  # first, so that everything written before the end is read
-        ready, _, _ = select.select([source], [], [], 0 if code is not None else _PAUSE)
-        shown += (piece := os.read(source, _PIECE) if ready else b"")
+        ready, _, _ = select.select([source], [], [], 0 if code is not None else _POLL_SECONDS)
+        output += (piece := os.read(source, _READ_BYTES) if ready else b"")
         if code is not None and not piece:
-            return code, shown
-        if time.monotonic() > end:
-            return None, shown
+            return code, output
+        if time.monotonic() > deadline:
+            return None, output
         if not piece:  # nothing more for now
-            look(shown)
+            look(output)

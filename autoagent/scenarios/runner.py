@@ -26,13 +26,13 @@ from autoagent.settings import all_settings
 
 _TRUSTED = (".env", ".autoagent", ".mcp.json", ".agents", ".claude", "AGENTS.md", "ai_settings.yaml")
 """The first parts of paths that need trust. These belong to the scenario, whose bounds apply in any case."""
-_WINDOW = 32_000  # tokens: room for every command
+_WINDOW_TOKENS = 32_000  # room for every command
 _STATE_DIR = "AUTOAGENT_STATE_DIR"
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Hold the outcome of a scenario: `problems` if it is not as expected, with the last session's screen.
+    """The outcome of a scenario: its `problems` if it is not as expected, and the last session's screen.
 
     `folder` is where it was played, None if it was deleted.
     """
@@ -52,79 +52,81 @@ def play(
     it may only tighten (see session.permissions), None for no bounds. Raises SettingsError if its files cannot be
     created.
     """
-    began = time.monotonic()
+    start_time = time.monotonic()
     with _folder(keep) as folder, closing(ScriptedEndpoint()) as endpoint:
-        kept = {"state_dir": str(state.absolute())} if state else {}
-        config = _config(scenario, endpoint.base_url, kept, bounds or {})
-        held = {} if bounds is None else {BOUNDS_VARIABLE: json.dumps({**bounds, **kept})}
-        variables = _environment(folder, scenario, held)
+        state_setting = {"state_dir": str(state.absolute())} if state else {}
+        config = _config(scenario, endpoint.base_url, state_setting, bounds or {})
+        bounds_variable = {} if bounds is None else {BOUNDS_VARIABLE: json.dumps({**bounds, **state_setting})}
+        variables = _environment(folder, scenario, bounds_variable)
         for file in (GivenFile(CONFIG, json.dumps(config, ensure_ascii=False, indent=1)), *scenario.files):
             try:
                 _create_file(folder / file.path, file)
             except OSError as error:
                 raise SettingsError(f"{scenario.path}: files: {file.path}: {error.strerror or error}.") from error
-        usual = folder / scenario.environment.get(_STATE_DIR, str(config.get("state_dir") or ".autoagent"))
+        default_state = folder / scenario.environment.get(_STATE_DIR, str(config.get("state_dir") or ".autoagent"))
         if any(Path(file.path).parts[0] in _TRUSTED for file in scenario.files):
             run_on_pipes(["trust"], folder, variables, (), scenario.seconds)
-        stage = _Stage(scenario, folder, variables, usual, endpoint, began + scenario.seconds)
+        stage = _Stage(scenario, folder, variables, default_state, endpoint, start_time + scenario.seconds)
         for session in scenario.sessions:
             problems, screen = stage.play(session)
             if problems:
                 break
-    return Played(time.monotonic() - began, tuple(problems), screen, folder if keep else None)
+    return Played(time.monotonic() - start_time, tuple(problems), screen, folder if keep else None)
 
 
 @dataclass(slots=True)
 class _Stage:
-    """Play the sessions of a scenario in its folder, until `end` (as time.monotonic counts).
+    """Play the sessions of a scenario in its folder, until `deadline` (as time.monotonic counts).
 
-    `usual` is the state folder for sessions without their own, `last` that of the last session.
+    `default_state` is the state folder for sessions without their own, `last_state` that of the last session.
     """
 
     scenario: Scenario
     folder: Path
     variables: Mapping[str, str]
-    usual: Path
+    default_state: Path
     endpoint: ScriptedEndpoint
-    end: float
-    last: Path | None = None
+    deadline: float
+    last_state: Path | None = None
 
     def play(self, session: ScenarioSession) -> tuple[list[str], str]:
         """Play a session. Return its problems and its screen."""
         place = session.expected.place
-        logs = [log_path(self.last, run) for run in run_ids(self.last)] if self.last else []
-        # the last written, as ids have no order within a second
+        logs = [log_path(self.last_state, run) for run in run_ids(self.last_state)] if self.last_state else []
+        # the most recently written, as ids have no order within a second
         run = max(logs, key=lambda log: log.stat().st_mtime_ns).parent.name if logs else ""
         if RUN in session.arguments and not run:
             return [f"{place}: arguments: {RUN} names the run of an earlier session, and there is none."], ""
         arguments = [run if argument == RUN else argument for argument in session.arguments]
-        state = self.last = self.folder / _named_state(arguments, self.usual)
+        state = self.last_state = self.folder / _named_state(arguments, self.default_state)
         self.endpoint.load(session.replies)
         start = run_at_terminal if session.terminal else run_on_pipes
-        left = self.end - time.monotonic()
-        before = _events(state)
-        done = start(arguments, self.folder, self.variables, session.answers, left)
-        if done.code is None:
-            return [f"{place}: it took longer than {self.scenario.seconds:g} s (`seconds`) and was ended."], done.screen
+        seconds = self.deadline - time.monotonic()
+        old_events = _events(state)
+        outcome = start(arguments, self.folder, self.variables, session.answers, seconds)
+        if outcome.code is None:
+            return [
+                f"{place}: it took longer than {self.scenario.seconds:g} s (`seconds`) and was ended."
+            ], outcome.screen
         try:
-            events = _events(state) - before
+            events = _events(state) - old_events
         except StateError as error:
-            return [f"{place}: {error}"], done.screen
-        problems = list(differences(session, done, self.endpoint, events, self.folder))
-        if problems and done.eofs_sent:
+            return [f"{place}: {error}"], outcome.screen
+        problems = list(differences(session, outcome, self.endpoint, events, self.folder))
+        if problems and outcome.eofs_sent:
             problems.append(f"{place}: answers: no answer was left for the last question, so the input ended.")
-        return problems, done.screen
+        return problems, outcome.screen
 
 
-def _named_state(arguments: Sequence[str], usual: Path) -> Path:
-    """Return the last state folder named in the arguments, else the usual folder."""
-    flag, found = "--state-dir", usual
+def _named_state(arguments: Sequence[str], default: Path) -> Path:
+    """Return the last state folder named in the arguments, else the default."""
+    flag, state = "--state-dir", default
     for number, argument in enumerate(arguments):
         if argument == flag:
-            found = Path(*arguments[number + 1 : number + 2])
+            state = Path(*arguments[number + 1 : number + 2])
         elif argument.startswith(f"{flag}="):
-            found = Path(argument.removeprefix(f"{flag}="))
-    return found
+            state = Path(argument.removeprefix(f"{flag}="))
+    return state
 
 
 def _events(state: Path) -> Counter[str]:
@@ -152,25 +154,25 @@ def _create_file(path: Path, file: GivenFile) -> None:
 
 
 def _config(
-    scenario: Scenario, base_url: str, kept: Mapping[str, str], bounds: Mapping[str, Any]
+    scenario: Scenario, base_url: str, state_setting: Mapping[str, str], bounds: Mapping[str, Any]
 ) -> Mapping[str, str | list[str]]:
-    """Return the user's configuration: the scripted model unless the scenario sets another. As JSON it is YAML too."""
+    """Return the user's configuration: the scripted model unless the scenario sets another."""
     tighter = tighter_bounds(bounds, all_settings()())
     return {
         **{name: value if isinstance(value, list) else str(value) for name, value in tighter.items()},
         "openai_base_url": base_url,
         "smart_llm": "scripted",
         "fast_llm": "scripted",
-        "window": str(_WINDOW),
+        "window": str(_WINDOW_TOKENS),
         "memory_backend": NOTHING.name,
         "memory_distil": "false",  # a script has only the replies of the run
-        **kept,
+        **state_setting,
         **scenario.settings,
     }
 
 
-def _environment(folder: Path, scenario: Scenario, held: Mapping[str, str]) -> dict[str, str]:
-    """Build the environment from nothing but the user's PATH, the scenario's variables and the bounds it is held to."""
+def _environment(folder: Path, scenario: Scenario, bounds_variable: Mapping[str, str]) -> dict[str, str]:
+    """Build the environment from nothing but the user's PATH, the scenario's variables and its bounds."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(folder),
@@ -179,5 +181,5 @@ def _environment(folder: Path, scenario: Scenario, held: Mapping[str, str]) -> d
         "TERM": "dumb",  # a plain screen, with nothing redrawn
         "INPUTRC": os.devnull,
         **scenario.environment,
-        **held,
+        **bounds_variable,
     }

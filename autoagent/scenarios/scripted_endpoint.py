@@ -12,15 +12,15 @@ from typing import Any
 from autoagent.core.task import VERIFIER
 
 _POLL_SECONDS = 0.01  # until the server notices that it should stop
-_REJECTED_PARAMETERS = ("tools", "response_format")  # it rejects these ways of asking, which leaves plain text
+_REJECTED_PARAMETERS = ("tools", "response_format")  # other ways of asking than plain text
 
 
 class ScriptedEndpoint:
     """Answer each chat request with the next reply of a script, until `close`.
 
-    It offers only chat completions, so that commands are requested in plain text and the messages contain everything
-    the model is told. `prompts` holds these, a text per request, and `replies` the rest of the script. `surplus` counts
-    failed requests, for which no reply was left. A verifier is answered without the script, and finds every goal met.
+    Commands are requested in plain text, so the messages contain everything the model is told. `prompts` has the text
+    of each request, and `replies` the rest of the script. `surplus` counts the requests for which no reply was left. A
+    verifier is answered without the script, and finds every goal met.
     Not covered: sub-agents take replies from the same script, in whatever order they ask.
     """
 
@@ -45,8 +45,8 @@ class ScriptedEndpoint:
 
     def answer(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return the status and JSON answer to a chat request."""
-        if refused := next((name for name in _REJECTED_PARAMETERS if name in body), None):
-            return 400, _error(f"Unsupported parameter: '{refused}' is not supported with this model.", refused)
+        if parameter := next((name for name in _REJECTED_PARAMETERS if name in body), None):
+            return 400, _error(f"Unsupported parameter: '{parameter}' is not supported with this model.", parameter)
         if str(body["messages"][0]["content"]).startswith(VERIFIER):
             return 200, _completion(all_met(str(body["messages"][1]["content"])))
         with self._lock:
@@ -63,9 +63,9 @@ class ScriptedEndpoint:
         self._thread.join()
 
 
-def all_met(shown: str) -> str:
-    """Return a verifier's answer that finds each goal met, with evidence from the text it was `shown`."""
-    goals, _, evidence = shown.partition("\n\n")
+def all_met(prompt: str) -> str:
+    """Return a verifier's answer that finds each goal met, with evidence from its prompt."""
+    goals, _, evidence = prompt.partition("\n\n")
     quote = next((line for line in evidence.splitlines() if line.strip()), "")
     numbers = re.findall(r"^(\d+)\. ", goals, re.MULTILINE)
     verdict = {"why": "It is there.", "verdict": "met", "evidence": quote}
@@ -86,7 +86,7 @@ class _Listening(ThreadingHTTPServer):
     endpoint: ScriptedEndpoint
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore the error: a client ended in the middle is no failure of the scenario."""
+        """Ignore the error: a client that ended in the middle of a request is no failure of the scenario."""
 
 
 class _Request(BaseHTTPRequestHandler):

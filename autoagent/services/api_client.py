@@ -35,7 +35,7 @@ _BLOCK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ApiAnswer:
-    """Hold a provider's answer."""
+    """A provider's answer."""
 
     provider: str
     media_type: str  # without parameters
@@ -46,8 +46,8 @@ class ApiAnswer:
         try:
             value = json.loads(self.body)
         except (ValueError, RecursionError) as error:
-            found = f"{len(self.body):,} bytes of {self.media_type or 'an unnamed type'}"
-            raise CommandError(f"{self.provider} did not answer with JSON but with {found}.") from error
+            content = f"{len(self.body):,} bytes of {self.media_type or 'an unnamed type'}"
+            raise CommandError(f"{self.provider} did not answer with JSON but with {content}.") from error
         if not isinstance(value, dict):
             raise CommandError(f"{self.provider} did not answer with a JSON object.")
         return value
@@ -55,7 +55,7 @@ class ApiAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ApiProvider:
-    """Hold the provider's address.
+    """A provider and its address.
 
     `url_variable` and `key_variable` are the settings to fix after a failure. `headers` go with every request and hold
     the `key` in the provider's form.
@@ -130,12 +130,12 @@ class ApiProvider:
 
     def _refusal(self, status: int, body: bytes) -> CommandError:
         reason = self._masked(reason_of(body))
-        todo = ""
+        remedy = ""
         if status == 401 and self.key_variable:
-            todo = f"; set {'another key' if self.key else 'a key'} in {self.key_variable}"
+            remedy = f"; set {'another key' if self.key else 'a key'} in {self.key_variable}"
         elif 300 <= status < 400:
-            todo = f"; that is a redirect, which is not followed: check {self.url_variable}"
-        return CommandError(f"{self.name} answered {status}: {reason}{todo}.")
+            remedy = f"; that is a redirect, which is not followed: check {self.url_variable}"
+        return CommandError(f"{self.name} answered {status}: {reason}{remedy}.")
 
     def _masked(self, text: str) -> str:
         return Redactor([self.key]).mask(text)
@@ -158,10 +158,10 @@ def reason_of(body: bytes) -> str:
     """Return the text of an error body on one line, or the message in known places of a JSON body."""
     text = body.decode(errors="replace")
     try:
-        said = next(_messages(json.loads(text)), "")
+        message = next(_messages(json.loads(text)), "")
     except (ValueError, RecursionError):
-        said = "" if "<html" in text.lower() else text
-    line = "".join(c for c in " ".join(said.split()) if c.isprintable())
+        message = "" if "<html" in text.lower() else text
+    line = "".join(c for c in " ".join(message.split()) if c.isprintable())
     return line[:REASON_LIMIT].rstrip(". ") or "no reason given"
 
 

@@ -33,7 +33,14 @@ REQUEST_LIMIT = 200  # per page
 AT_ONCE = 8
 RESOURCE_LIMIT = 5_000_000  # per answer
 
-_USED = ("document", "script", "stylesheet", "xhr", "fetch", "other")  # kinds of requests needed for a page's text
+_RESOURCE_TYPES = (
+    "document",
+    "script",
+    "stylesheet",
+    "xhr",
+    "fetch",
+    "other",
+)  # kinds of requests needed for a page's text
 _NOWHERE = "http://127.0.0.1:1"  # never used, as no request is let through
 _CHROMIUM = (
     "--host-resolver-rules=MAP * ~NOTFOUND",
@@ -53,7 +60,7 @@ _MARK_HIDDEN = """() => {
   }
 }"""
 
-_OWN = (("chromium", "chromium*-*"), ("firefox", "firefox-*"))  # playwright's own, in its folder
+_PLAYWRIGHT_FOLDERS = (("chromium", "chromium*-*"), ("firefox", "firefox-*"))  # playwright's own, in its folder
 
 
 def usable(name: str) -> str:
@@ -61,10 +68,10 @@ def usable(name: str) -> str:
     if importlib.util.find_spec("playwright") is None:
         return ""
     folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
-    here = [browser for browser, pattern in _OWN if any(folder.glob(pattern))]
+    browsers = [browser for browser, pattern in _PLAYWRIGHT_FOLDERS if any(folder.glob(pattern))]
     if any(map(shutil.which, PROGRAMS)):
-        here.insert(0, "chromium")
-    return name if name in here else next(iter(here), "")
+        browsers.insert(0, "chromium")
+    return name if name in browsers else next(iter(browsers), "")
 
 
 Fetch = Callable[..., WebPage]  # protocols.Web.fetch
@@ -112,7 +119,7 @@ async def _render(first: WebPage, limit: int, load: Load, name: str, seconds: fl
 
 
 async def _launch(playwright: Playwright, name: str, home: str) -> Browser:
-    """`chromium`: the system's, or playwright's own. `firefox`: playwright's own, as no other lets itself be led."""
+    """Launch the system's Chromium or playwright's, or playwright's Firefox, as it cannot drive any other Firefox."""
     from playwright.async_api import Error
 
     env: dict[str, str | float | bool] = {"HOME": home, "PATH": os.defpath, "LANG": os.environ.get("LANG", "C.UTF-8")}
@@ -154,7 +161,7 @@ async def _lead(context: BrowserContext, first: WebPage, load: Load) -> None:
         nonlocal left, pending
         request = route.request
         left -= 1
-        if left < 0 or request.method != "GET" or request.resource_type not in _USED:
+        if left < 0 or request.method != "GET" or request.resource_type not in _RESOURCE_TYPES:
             return await route.abort()
         if pending is not None:
             page, pending = pending, None

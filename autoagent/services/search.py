@@ -25,7 +25,7 @@ PAUSE = 2.0  # seconds between attempts, for rate limits
 TIMEOUT = 15.0  # seconds of silence
 ANSWER_LIMIT = 4_000_000  # bytes
 
-_SPACE = 500  # characters kept of a hit's title and text
+_MAX_CHARACTERS = 500  # of a hit's title, and of its text
 _FAILURES = {  # as named by ddgs and its HTTP client
     "DNSError": "its name cannot be found",
     "Connection refused": "the connection is refused",
@@ -115,5 +115,5 @@ def _found(engine: str, results: Sequence[Mapping[str, Any]], keys: tuple[str, s
     for result in results:
         title, url, text = (" ".join(str(result.get(key) or "").split()) for key in keys)
         if url.startswith(("http://", "https://")) and " " not in url:
-            hits.append(SearchHit(title[:_SPACE], url, text[:_SPACE]))
+            hits.append(SearchHit(title[:_MAX_CHARACTERS], url, text[:_MAX_CHARACTERS]))
     return SearchResults(engine, tuple(hits[:count]))

@@ -28,7 +28,7 @@ _FORM = re.compile(r"(?P<object>\{[^\n]*\})\s*\n```(?P<language>[\w+#.-]*)[ \t]*
 
 @dataclass(frozen=True, slots=True)
 class CodeBlock:
-    """Hold the code after an object, with its final newline, and its declared language."""
+    """The code after an object, with its final newline, and its declared language."""
 
     language: str
     code: str
@@ -41,11 +41,11 @@ def is_code(file: str) -> bool:
 
 def split(text: str) -> tuple[str, CodeBlock] | None:
     """Return a reply's object and the single block after it, or None without a block or with more text."""
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         return None
-    code = found["code"]
-    return found["object"], CodeBlock(found["language"], f"{code}\n" if code else "")
+    code = match["code"]
+    return match["object"], CodeBlock(match["language"], f"{code}\n" if code else "")
 
 
 def join(reply: str, block: CodeBlock) -> str:

@@ -7,8 +7,8 @@ import re
 from autoagent.text.sanitize import shorten
 
 PURPOSE = "facts of the run"  # the purpose of the question in `answered` events
-MOST = 5  # facts per run
-FACT = 400  # characters per fact
+MAX_FACTS = 5  # per run
+MAX_FACT_CHARACTERS = 400
 
 _BULLET = re.compile(r"\s*(?:[-*\u2022]|\d{1,2}[.)])\s+(.+)")
 _REPLACES = re.compile(r"\[replaces (\d{1,9})\]\s+(.+)", re.DOTALL)
@@ -22,6 +22,6 @@ def replaced_by(fact: str) -> tuple[int | None, str]:
 
 def facts_in(answer: str, *, truncated: bool = False) -> list[str]:
     """Return the distinct facts of an answer. Drop the last of a `truncated` answer, as it may be incomplete."""
-    found = [match[1].strip() for line in answer.splitlines() if (match := _BULLET.fullmatch(line))]
-    whole = found[:-1] if truncated else found
-    return [shorten(fact, FACT) for fact in dict.fromkeys(whole)][:MOST]
+    facts = [match[1].strip() for line in answer.splitlines() if (match := _BULLET.fullmatch(line))]
+    complete = facts[:-1] if truncated else facts
+    return [shorten(fact, MAX_FACT_CHARACTERS) for fact in dict.fromkeys(complete)][:MAX_FACTS]

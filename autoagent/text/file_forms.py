@@ -15,7 +15,7 @@ from contextlib import suppress
 from io import StringIO
 from pathlib import PurePosixPath
 
-LONGEST = 200_000  # characters; longer texts are not checked
+MAX_CHARACTERS = 200_000  # longer texts are not checked
 _MAX_KEY_PARTS = 1000  # of a dotted key; tomllib takes memory for the square of their number
 _DEFINITION = re.compile(r"^(?:async +)?(?:def|class) +(\w+)", re.MULTILINE)
 
@@ -46,8 +46,8 @@ def digest(path: str, text: str | None) -> str:
 
 def definitions_lost(path: str, old: str, new: str) -> list[str]:
     """Return the top-level functions and classes of a Python file that its new text no longer has."""
-    kept = _DEFINITION.findall(new)
-    return [name for name in _DEFINITION.findall(old) if name not in kept] if path.endswith(".py") else []
+    new_names = _DEFINITION.findall(new)
+    return [name for name in _DEFINITION.findall(old) if name not in new_names] if path.endswith(".py") else []
 
 
 def _normalized(path: str, text: str) -> str:
@@ -75,7 +75,7 @@ def _code_and_comments(text: str) -> str:
 def form_of(path: str, text: str) -> str:
     """Return the form that `form_error` would check, such as "JSON", or ''."""
     name, _ = _FORMS.get(PurePosixPath(path).suffix.lower(), ("", None))
-    return "" if len(text) > LONGEST or not text.strip() else name
+    return "" if len(text) > MAX_CHARACTERS or not text.strip() else name
 
 
 def _json_error(text: str) -> str:
@@ -108,8 +108,8 @@ def _toml_error(text: str) -> str:
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        found = re.search(r"\(at (line \d+)", str(error))
-        return found[1] if found else "at its end"
+        match = re.search(r"\(at (line \d+)", str(error))
+        return match[1] if match else "at its end"
     return ""
 
 

@@ -21,13 +21,13 @@ Column = Annotated[int, "where to begin in that line", "exact", DETAIL]
 
 Fits = Callable[[str], bool]  # whether a text fits, and so does every prefix of it
 
-NOTE = 60  # tokens for a page's note, or one between two ends
-_SNAP = 0.5  # of an end, at most, is dropped to end it at a line end
+NOTE_TOKENS = 60  # of a page's note, or of one between two ends
+_MAX_SNAP = 0.5  # the part of an end that may be dropped to cut at a line end
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Hold a part of a text: from `column` of line `first` to line `last` of `total`."""
+    """A part of a text: from `column` of line `first` to line `last` of `total`."""
 
     text: str
     first: int
@@ -61,31 +61,32 @@ def fill_page(text: str, room: Fits, *, first: int = 1, lines: int | None = None
     """
     if min(first, column, 1 if lines is None else lines) < 1:
         raise CommandError("first_line, lines and column count from 1.")
-    begins = [0, *(found.end() for found in re.finditer("\n", text))]
+    begins = [0, *(match.end() for match in re.finditer("\n", text))]
     if begins[-1] == len(text) and len(begins) > 1:
         begins.pop()  # a final newline does not begin another line
     total = len(begins) if text else 0
     if first > total:
         return Page("", first, column, first, total, None)
-    behind = [*begins[1:], len(text)]  # each line
-    start = min(begins[first - 1] + column - 1, behind[first - 1])
+    ends = [*begins[1:], len(text)]
+    start = min(begins[first - 1] + column - 1, ends[first - 1])
     last = total if lines is None else min(total, first + lines - 1)
-    if room(text[start : behind[last - 1]]):
-        end = behind[last - 1]
-    elif fitting := _most(last - first, lambda count: room(text[start : behind[first + count - 2]])):
-        end = behind[first + fitting - 2]
+    if room(text[start : ends[last - 1]]):
+        end = ends[last - 1]
+    elif fitting := _most(last - first, lambda count: room(text[start : ends[first + count - 2]])):
+        end = ends[first + fitting - 2]
     else:  # not even one line fits
-        end = start + max(1, _most(behind[first - 1] - start, lambda count: room(text[start : start + count])))
+        end = start + max(1, _most(ends[first - 1] - start, lambda count: room(text[start : start + count])))
     if end == len(text):
         return Page(text[start:], first, column, total, total, None)
-    at = bisect_right(begins, end)
-    stopped = (at, end - begins[at - 1] + 1)
-    return Page(text[start:end], first, column, at if stopped[1] > 1 else at - 1, total, stopped)
+    end_line = bisect_right(begins, end)
+    end_column = end - begins[end_line - 1] + 1
+    last = end_line if end_column > 1 else end_line - 1
+    return Page(text[start:end], first, column, last, total, (end_line, end_column))
 
 
-def _most(most: int, good: Callable[[int], bool]) -> int:
-    """Return the largest good number up to `most`, or 0. All numbers below a good number must be good."""
-    return bisect_left(range(1, most + 1), True, key=lambda number: not good(number))
+def _most(limit: int, is_good: Callable[[int], bool]) -> int:
+    """Return the largest good number up to `limit`, or 0. All numbers below a good number must be good."""
+    return bisect_left(range(1, limit + 1), True, key=lambda number: not is_good(number))
 
 
 def keep_ends(text: str, limit: int, count: Count, command: str = "") -> str:
@@ -95,12 +96,12 @@ def keep_ends(text: str, limit: int, count: Count, command: str = "") -> str:
     """
     if fits(text, limit, count):
         return text
-    keep = min(len(text) // 2, (limit - NOTE) * 2)
+    keep = min(len(text) // 2, (limit - NOTE_TOKENS) * 2)
     while keep > 0:
         head = text[:keep]  # up to a line end if enough remains, without the newline
-        head = head[:at] if (at := head.rfind("\n")) >= len(head) * _SNAP else head
+        head = head[:at] if (at := head.rfind("\n")) >= len(head) * _MAX_SNAP else head
         tail = text[len(text) - keep :]
-        tail = tail[at + 1 :] if 0 <= (at := tail.find("\n")) < len(tail) * _SNAP else tail
+        tail = tail[at + 1 :] if 0 <= (at := tail.find("\n")) < len(tail) * _MAX_SNAP else tail
         cut = f"{head}\n{_left_out(text, len(head), len(tail), command)}\n{tail}"
         if count(cut) <= limit:
             return cut

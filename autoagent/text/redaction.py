@@ -17,19 +17,18 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 MASK = "[masked]"
-# The note for the model where something was masked.
-TOLD = f"{MASK} stands for a secret that is shown nowhere; files and programs have it as it was written."
+MASK_NOTE = f"{MASK} stands for a secret that is shown nowhere; files and programs have it as it was written."
 
-MIN_CHARACTERS = 8  # characters; a shorter value would mask ordinary words
-_LONGEST_WORD = 14  # letters; a longer run may be random
-_FEW_WORDS = 3  # more of these may be a passphrase
+MIN_CHARACTERS = 8  # a shorter value would mask ordinary words
+_MAX_WORD_LETTERS = 14  # a longer run may be random
+_MAX_PLAIN_WORDS = 3  # more of them may be a passphrase
 _STAND_INS = frozenset({
     "your", "my", "key", "keys", "token", "secret", "password", "pass", "api", "auth", "not", "none", "no", "required",
     "needed", "dummy", "fake", "sample", "example", "test", "placeholder", "change", "changeme", "insert", "replace",
     "here", "empty", "unused",
 })  # fmt: skip
 
-_KEPT = frozenset({"changed", "byproducts"})  # never masked in JSON: names of files, which the program acts on
+_UNMASKED_KEYS = frozenset({"changed", "byproducts"})  # never masked in JSON: names of files, which the program acts on
 
 # Shapes that also fit ordinary hyphenated words require a digit.
 _SHAPES = (
@@ -73,34 +72,34 @@ def _is_made_of_placeholders(value: str) -> bool:
     """Return whether a value of any length consists of placeholder words."""
     words = re.findall(r"[^\W_]+", value)
     plain = all(_is_plain(word) for word in words)
-    return plain and (len(words) <= _FEW_WORDS or not _STAND_INS.isdisjoint(word.lower() for word in words))
+    return plain and (len(words) <= _MAX_PLAIN_WORDS or not _STAND_INS.isdisjoint(word.lower() for word in words))
 
 
 def _is_plain(word: str) -> bool:
     """Return whether it looks like a word in a usual case, or repeats one character as `xxxx` does."""
     if len(word) > 3 and len(set(word)) == 1:
         return True
-    return word.isalpha() and len(word) <= _LONGEST_WORD and (word.islower() or word.isupper() or word.istitle())
+    return word.isalpha() and len(word) <= _MAX_WORD_LETTERS and (word.islower() or word.isupper() or word.istitle())
 
 
 def holds_mask(value: Any) -> bool:
     """Return whether `[masked]` stands anywhere in a JSON value."""
-    return MASK in _written(value)
+    return MASK in _to_json(value)
 
 
-_written = json.JSONEncoder(ensure_ascii=False).encode
+_to_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Redactor:
     """Replace secrets by `[masked]`. `secrets` are known values. Placeholders among them are ignored."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        held = [secret for secret in secrets if not is_placeholder(secret)]
-        # Each as written, in addresses, and in JSON strings.
-        known = {form for one in held for form in (one, quote(one, safe=""), _written(one)[1:-1])}
-        longest_first = sorted(known, key=len, reverse=True)
+        values = [secret for secret in secrets if not is_placeholder(secret)]
+        # Each as it is, in addresses, and in JSON strings.
+        forms = {form for value in values for form in (value, quote(value, safe=""), _to_json(value)[1:-1])}
+        longest_first = sorted(forms, key=len, reverse=True)
         self._pattern = re.compile("|".join([*map(re.escape, longest_first), *_SHAPES]))
-        self._signs = (*_SIGNS, *longest_first, *(_written(secret)[1:-1] for secret in longest_first))
+        self._signs = (*_SIGNS, *longest_first, *(_to_json(secret)[1:-1] for secret in longest_first))
 
     def mask(self, text: str) -> str:
         return self._pattern.sub(_mask_of, text) if self._may_contain_secret(text) else text
@@ -111,7 +110,7 @@ class Redactor:
         Names of changed files are kept.
         """
         # One search over all texts is far quicker than one for each.
-        return self._masked(value) if self._may_contain_secret(_written(value)) else value
+        return self._masked(value) if self._may_contain_secret(_to_json(value)) else value
 
     def _may_contain_secret(self, text: str) -> bool:
         if any(sign in text for sign in self._signs):
@@ -123,7 +122,10 @@ class Redactor:
         if isinstance(value, str):
             return self.mask(value)
         if isinstance(value, Mapping):
-            return {self.mask(str(key)): item if key in _KEPT else self._masked(item) for key, item in value.items()}
+            return {
+                self.mask(str(key)): item if key in _UNMASKED_KEYS else self._masked(item)
+                for key, item in value.items()
+            }
         if isinstance(value, (list, tuple)):
             return [self._masked(item) for item in value]
         return value
@@ -141,5 +143,9 @@ def _is_placeholder_password(user: str, password: str) -> bool:
     Stricter than for a key: a password that a person chose is often a word or two.
     """
     words = re.findall(r"[^\W_]+", password.lower())
-    same = len(set("".join(words) or password)) == 1  # `xxxx`, `***`
-    return password == user or same or bool(_VARIABLE.fullmatch(password) or (words and _STAND_INS.issuperset(words)))
+    repeats_one = len(set("".join(words) or password)) == 1  # `xxxx`, `***`
+    return (
+        password == user
+        or repeats_one
+        or bool(_VARIABLE.fullmatch(password) or (words and _STAND_INS.issuperset(words)))
+    )

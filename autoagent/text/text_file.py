@@ -13,7 +13,7 @@ from autoagent.core.durable_files import replacing
 from autoagent.core.errors import SettingsError
 from autoagent.text.sanitize import shorten
 
-_NAMED = 200  # characters of a path in messages
+_MAX_PATH_CHARACTERS = 200  # in messages
 LIMIT = 262_144  # bytes; no settings file is larger, and larger YAML takes seconds to parse
 
 
@@ -56,7 +56,7 @@ def is_there(path: Path) -> bool:
     try:
         return path.exists()
     except OSError as error:  # the name is too long, or access is denied
-        raise SettingsError(f"{shorten(str(path), _NAMED)}: cannot be read: {error.strerror}.") from error
+        raise SettingsError(f"{shorten(str(path), _MAX_PATH_CHARACTERS)}: cannot be read: {error.strerror}.") from error
 
 
 def check_not_of_others(path: Path) -> None:

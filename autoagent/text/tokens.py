@@ -1,6 +1,6 @@
 """Count tokens as tiktoken does, with encodings from a package. Nothing is downloaded.
 
-It is exact for OpenAI's models. For others it is an estimate, corrected by the usage the server reports.
+The count is exact for OpenAI's models. For others it is an estimate, corrected by the usage that the server reports.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Count = Callable[[str], int]
 
-_KEPT = 2000  # cached counts, as recalled memories are counted several times per step
-_KEPT_CHARACTERS = 2000  # characters; longer texts are not cached
+_MAX_CACHED_COUNTS = 2000  # as recalled memories are counted several times per step
+_MAX_CACHED_CHARACTERS = 2000  # longer texts are not cached
 
 PER_CALL = 16  # overhead per tool call: its id, here and with its result, and the marks
 PER_MESSAGE = 4  # overhead per message: role and marks, at most this much in every chat format we met
@@ -51,8 +51,8 @@ def counter(model: str) -> Count:
     def count(text: str) -> int:
         return _byte_pairs(name).count(valid_text(text)) if text else 0
 
-    known = lru_cache(_KEPT)(count)
-    return lambda text: known(text) if len(text) <= _KEPT_CHARACTERS else count(text)
+    cached_count = lru_cache(_MAX_CACHED_COUNTS)(count)
+    return lambda text: cached_count(text) if len(text) <= _MAX_CACHED_CHARACTERS else count(text)
 
 
 def fits(text: str, limit: int, count: Count) -> bool:

@@ -46,18 +46,18 @@ def format_goal(goal: Goal) -> str:
 
 def describe_check(check: str) -> str:
     """Describe a check by its command, and in words if it is a simple file test."""
-    found = re.fullmatch(r"test -(s|f|e|d) ([\w./-]+)", check)
-    if found is None:
+    match = re.fullmatch(r"test -(s|f|e|d) ([\w./-]+)", check)
+    if match is None:
         return check
-    says = {"s": "is not empty", "f": "is a file", "e": "exists", "d": "is a folder"}
-    return f"{found[2]} {says[found[1]]} ({check})"
+    meanings = {"s": "is not empty", "f": "is a file", "e": "exists", "d": "is a folder"}
+    return f"{match[2]} {meanings[match[1]]} ({check})"
 
 
 def parse_and_explain(line: str, say: Callable[[str], None]) -> Goal:
     """Return the goal of a typed line, and tell the user how its check was understood."""
     goal = parse_goal(line)
-    if told := check_note(line, goal):
-        say(told)
+    if note := check_note(line, goal):
+        say(note)
     return goal
 
 

@@ -26,10 +26,10 @@ MAX_DEPTH = 8  # nested collections; composing recurses, so a deeper file is ref
 
 @dataclass(frozen=True, slots=True)
 class YamlEntry:
-    """Hold a value of a settings file with its place."""
+    """A value of a settings file, with its place."""
 
     path: Path
-    key: str  # its key, '' for the top level
+    key: str  # '' for the top level
     node: Any  # a yaml.Node, incompletely typed
 
     @property
