@@ -37,7 +37,7 @@ _run_command = partial(command, risk="run", repeatable=True, effects=Effects(run
 
 # Python ------------------------------------------------------------------------------------------------------------
 
-# For small models, which are not asked for a name: they would confuse that file with the one that they are to write.
+# For small models, which are not asked for a name: they would confuse that file with the file that they are to write.
 _DEFAULT_NAME = "code.py"
 
 # Run the source from standard input as `python FILE` does. Tracebacks omit the frames of this text.

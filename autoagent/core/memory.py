@@ -220,7 +220,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Dream:
-    """The outcome of a sleep: memories that fell a level, forgotten ids, and the dream made from the forgotten ones."""
+    """The outcome of a sleep: memories that fell a level, forgotten ids, and the dream made from those memories."""
 
     text: str = ""  # of the dream, '' if nothing was forgotten or it failed
     forgotten: tuple[int, ...] = ()

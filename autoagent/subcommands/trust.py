@@ -103,6 +103,8 @@ def rules() -> None:
 
 
 class ListedRule(NamedTuple):
+    """A rule with its origin, `saved` or `settings`."""
+
     origin: str
     rule: Rule
 

@@ -36,7 +36,7 @@ class QuestionTerms:
     """The user's settings for questions.
 
     `folder` is where other terminals find questions, or None to keep them here. After `timeout` seconds without an
-    answer (0 for no limit) the run ends if `ends_run`, or else continues. Each question names `workspace` and `state_dir`.
+    answer (0 for no limit) the run ends if `ends_run`, or else continues. A question names `workspace` and `state_dir`.
     """
 
     folder: Path | None = None
