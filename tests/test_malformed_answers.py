@@ -156,7 +156,7 @@ def endpoint_of(server: RawServer) -> Endpoint:
         api_key="sk-test-1234567890abcdef",
         base_url=server.base_url,
         timeouts=RequestTimeouts(connect=2.0, silence=5.0, total=10.0),
-        policy=RetryPolicy(patience=2.0, at_first=2.0, sleep=lambda seconds: None, timer=count(0.0).__next__),
+        policy=RetryPolicy(patience=2.0, first_patience=2.0, sleep=lambda seconds: None, timer=count(0.0).__next__),
     )
 
 

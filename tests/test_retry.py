@@ -21,7 +21,7 @@ class World:
         self.until: list[float] = []
         self.policy = RetryPolicy(
             patience=patience,
-            at_first=patience / 4,
+            first_patience=patience / 4,
             attempts=attempts,
             sleep=self.slept.append,
             clock=lambda: 1000.0 + sum(self.slept),
@@ -89,11 +89,11 @@ def test_the_patience_is_used_up_and_not_passed() -> None:
 def test_an_address_where_nothing_ever_answered_gets_less() -> None:
     world = World(patience=60.0)
     with pytest.raises(Unreachable, match=r"^down"):
-        with_retries(failing(*down(99)), world.policy, world.waiting, known=False)
+        with_retries(failing(*down(99)), world.policy, world.waiting, has_answered=False)
     assert sum(world.slept) == 15.0
     world = World(patience=60.0)
     loading = [Fault("loading the model", stage="refused")] * 5
-    assert with_retries(failing(*loading), world.policy, world.waiting, known=False)[0] == "done", "it is there"
+    assert with_retries(failing(*loading), world.policy, world.waiting, has_answered=False)[0] == "done", "it is there"
 
 
 def test_what_may_have_to_be_paid_is_tried_a_few_times_only() -> None:

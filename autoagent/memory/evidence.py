@@ -16,13 +16,13 @@ from itertools import groupby
 from autoagent.core.frozen import dataclass
 from autoagent.memory.texts import fold, pair_unspaced, parts, rarity
 
-MIN_PUSHED_EVIDENCE = 0.8  # for memories pushed into a prompt
+MIN_PUSHED = 0.8  # for memories pushed into a prompt
 MIN_PUSHED_SHARE = 0.9  # of the best score, for pushed memories: weaker matches are mostly useless next to it
-MIN_USED_EVIDENCE = 0.3  # for a result to count as used, and so to be strengthened
-MIN_ASKED_EVIDENCE = 0.1  # for an explicit recall: a paraphrase shares no words, and its vector is hardly near
-SUFFICIENT_COVERAGE = 0.5  # the weighted share of the question's words that suffices on its own
+MIN_USED = 0.3  # for a result to count as used, and so to be strengthened
+MIN_ASKED = 0.1  # for an explicit recall: a paraphrase shares no words, and its vector is hardly near
+FULL_COVERAGE = 0.5  # the weighted share of the question's words that suffices on its own
 MAX_TERMS = 64  # of a question; the first ones count
-MIN_STEM_LETTERS = 5  # a longer word loses its last two letters, the ending
+MIN_STEM = 5  # letters; a longer word loses its last two, the ending
 MIN_COMPOUND_LETTERS = 9  # of a stem made up of two words, as in German
 MIN_TOTAL_MEMORIES = 1000  # the least number of memories assumed, for the rarity of a word
 MAX_PIECE_CHARACTERS = 200  # a piece is the unit of a passage
@@ -103,7 +103,7 @@ class Question:
 
 def _stem(word: str) -> str:
     """Return the word roughly without its ending, in any language."""
-    return word[: max(MIN_STEM_LETTERS, len(word) - 2)]
+    return word[: max(MIN_STEM, len(word) - 2)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,11 @@ class _Words:
                 stem.startswith(first) and any(second in stem[len(first) :] for second in self.parts)
                 for first in self.parts
             )
-        return len(stem) >= MIN_STEM_LETTERS or not self.each.isdisjoint((stem, f"{stem}s", f"{stem}es"))
+        return len(stem) >= MIN_STEM or not self.each.isdisjoint((stem, f"{stem}s", f"{stem}es"))
 
 
 @lru_cache(maxsize=1024)  # successive steps look at the same memories
 def _words(text: str) -> _Words:
     plain = fold(text)
     each = frozenset(_WORD.findall(pair_unspaced(plain)))
-    return _Words(
-        plain, each, tuple(_stem(word) for word in each if len(word) >= MIN_STEM_LETTERS and word not in _COMMON)
-    )
+    return _Words(plain, each, tuple(_stem(word) for word in each if len(word) >= MIN_STEM and word not in _COMMON))

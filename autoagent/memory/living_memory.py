@@ -43,14 +43,7 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
 from autoagent.memory import duplicates, texts
 from autoagent.memory.dreams import Journal, dream_prompt
-from autoagent.memory.evidence import (
-    MIN_ASKED_EVIDENCE,
-    MIN_PUSHED_EVIDENCE,
-    MIN_PUSHED_SHARE,
-    MIN_USED_EVIDENCE,
-    SUFFICIENT_COVERAGE,
-    Question,
-)
+from autoagent.memory.evidence import FULL_COVERAGE, MIN_ASKED, MIN_PUSHED, MIN_PUSHED_SHARE, MIN_USED, Question
 from autoagent.memory.ranking import DAY, MAX_SEARCHED, RankingWeights, rank, rerank
 from autoagent.memory.store_base import Skip
 
@@ -58,7 +51,7 @@ DELIBERATE_KINDS = ("note", "fact", "feedback", USER)  # stored deliberately; on
 MAX_COMPARED = 12  # memories compared with a new one, by meaning and again by words
 DRAWS_PER_MEMORY = 3  # as some memories never fade
 _MAX_TRIES = 10  # attempts to delete a memory despite concurrent changes
-MAX_PASSAGE_CHARACTERS = 400  # of a memory in a prompt
+MAX_PASSAGE = 400  # characters of a memory in a prompt
 NO_HOOKS = RecallHooks()
 
 
@@ -255,38 +248,34 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         untrusted = list(outside.values())[:breadth]
         question = Question(found.counts, found.total)
         evidence = self._evidence(query, question, (*candidates.values(), *untrusted), found.meaning)
-        min_evidence, min_share = (MIN_PUSHED_EVIDENCE, MIN_PUSHED_SHARE) if pushed else (MIN_ASKED_EVIDENCE, 0.0)
+        minimum, min_share = (MIN_PUSHED, MIN_PUSHED_SHARE) if pushed else (MIN_ASKED, 0.0)
         asked = () if pushed else self._hooks.asked
         recall = rank(
             list(candidates.values()), found, evidence, n=breadth if asked or self._hooks.rerankers else k,
-            now=self._clock(), weights=self.weights, min_evidence=min_evidence, min_share=min_share,
+            now=self._clock(), weights=self.weights, min_evidence=minimum, min_share=min_share,
         )  # fmt: skip
         if rerankers := (*self._hooks.rerankers, *(asked if len(recall.memories) > k else ())):
             recall = rerank(recall, k, query, rerankers)
         returned = [candidates.pop(memory.id) for memory in recall.memories]
-        used = [memory for memory in returned if evidence[memory.id] >= MIN_USED_EVIDENCE]
+        used = [memory for memory in returned if evidence[memory.id] >= MIN_USED]
         now = self._clock()
         rising = self._changes_by_use(used, now) if self.rules.pushed_is_use or not pushed else []
         fading = [] if found.problem else self._changes_by_disuse(candidates.values(), now)
         self._change(rising + fading, durable=any(change.level is None for change in fading))
-        left_out = [LeftOut(m.id, m.score, FROM_OUTSIDE) for m in untrusted if evidence[m.id] >= min_evidence]
+        left_out = [LeftOut(m.id, m.score, FROM_OUTSIDE) for m in untrusted if evidence[m.id] >= minimum]
         passages = (
-            replace(
-                m, text=question.passage(m.text, MAX_PASSAGE_CHARACTERS) if pushed else m.text, evidence=evidence[m.id]
-            )
+            replace(m, text=question.passage(m.text, MAX_PASSAGE) if pushed else m.text, evidence=evidence[m.id])
             for m in recall.memories
         )
         others = (LeftOut(o.id, o.score, o.reason, evidence[o.id]) for o in (*recall.left_out, *left_out))
-        return replace(
-            recall, memories=tuple(passages), left_out=tuple(others), problem=found.problem, gate=min_evidence
-        )
+        return replace(recall, memories=tuple(passages), left_out=tuple(others), problem=found.problem, gate=minimum)
 
     def _evidence(
         self, query: str, question: Question, memories: Sequence[RetrievedMemory], meaning: Mapping[int, float]
     ) -> dict[int, float]:
         """Return by id the evidence that each memory fits the query. Gates may replace it."""
         evidence = {
-            m.id: round(meaning.get(m.id, 0.0) + question.coverage(m.text) / SUFFICIENT_COVERAGE, 4) for m in memories
+            m.id: round(meaning.get(m.id, 0.0) + question.coverage(m.text) / FULL_COVERAGE, 4) for m in memories
         }
         for weigh in self._hooks.gates:
             weighed = weigh(query, [replace(memory, evidence=evidence[memory.id]) for memory in memories])

@@ -36,11 +36,11 @@ class WiderMemory:
         self._problem = ""
 
     def add(
-        self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, **metadata: Any
+        self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, **fields: Any
     ) -> int | None:
         """Store a text, in the user's own memory if its kind is USER. Raises StateError if this is not allowed."""
         if kind != USER:
-            return self._folder_memory.add(text, kind=kind, source=source, trusted=trusted, **metadata)
+            return self._folder_memory.add(text, kind=kind, source=source, trusted=trusted, **fields)
         if not trusted:
             raise StateError(f"Text from outside ({source}) never goes into the user's own memory.")
         if not text.strip():
@@ -49,7 +49,7 @@ class WiderMemory:
             raise StateError(reason)
         user = self._user_memory(create=True)
         assert user is not None
-        id = user.add(text, kind=kind, source=source, **{**metadata, "durable": True})
+        id = user.add(text, kind=kind, source=source, **{**fields, "durable": True})
         return None if id is None else -id
 
     def __getattr__(self, name: str) -> Any:

@@ -76,8 +76,8 @@ def demo_model() -> ReplayModel:
     replies = [
         {"thoughts": asdict(thoughts), "command": {"name": name, "args": args}} for thoughts, name, args in _STEPS
     ]
-    written = [json.dumps(reply, indent=4, ensure_ascii=False) for reply in replies]
-    return ReplayModel(written, name="demo", verifications=[json.dumps(_VERDICTS)])
+    texts = [json.dumps(reply, indent=4, ensure_ascii=False) for reply in replies]
+    return ReplayModel(texts, name="demo", verifications=[json.dumps(_VERDICTS)])
 
 
 def open_model(opening: ModelOpening) -> ReplayModel:

@@ -48,12 +48,13 @@ class HumanModel:
     def take_usage(self) -> Usage:
         return Usage()  # none other than the completions'
 
-    def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
+    def complete(self, messages: Sequence[Message], **options: Unpack[RequestOptions]) -> Completion:
         """Return the person's reply, which is free and never truncated. Raises StopRun at the end of the input."""
-        messages, commands = without_calls(messages), asked.get("commands")
+        messages, commands = without_calls(messages), options.get("commands")
         for message in messages:
             if message.role != "assistant" and not any(
-                seen.role == message.role and seen.content.startswith(message.content) for seen in self._previous
+                earlier.role == message.role and earlier.content.startswith(message.content)
+                for earlier in self._previous
             ):
                 self._show(f"[{message.role}]\n{message.content}")
         self._previous = tuple(messages)

@@ -15,8 +15,8 @@ from autoagent.core.model import Price
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """Hold a model's price and its context length, for prompt and reply together, in tokens."""
+class KnownModel:
+    """A model's price and its context length, for prompt and reply together, in tokens."""
 
     price: Price
     window: int
@@ -57,11 +57,11 @@ def chat_model_names() -> list[str]:
     return [name for name, row in _TABLE.items() if row[1]]
 
 
-def find_model(model: str) -> Known | None:
+def find_model(model: str) -> KnownModel | None:
     """Return a model's entry, also for dated snapshots, vendor prefixes (`openai/gpt-5`) and dots for dashes."""
     name = _SNAPSHOT.sub("", model.rpartition("/")[2].lower())
     row = _TABLE.get(name) or _TABLE.get(name.replace(".", "-"))
-    return Known(Price(*row[:3]), row[3]) if row else None
+    return KnownModel(Price(*row[:3]), row[3]) if row else None
 
 
 def is_reasoning_model(model: str) -> bool:

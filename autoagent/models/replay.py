@@ -69,10 +69,10 @@ class ReplayModel:
     def take_usage(self) -> Usage:
         return Usage()  # none other than the completions'
 
-    def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
+    def complete(self, messages: Sequence[Message], **options: Unpack[RequestOptions]) -> Completion:
         """Return the next reply, whatever the prompt. Raises ModelError at the end of the recording."""
-        if not asked.get("commands"):
-            return Completion(next(self._verifications, "") if asked.get("schema") else "", Usage())
+        if not options.get("commands"):
+            return Completion(next(self._verifications, "") if options.get("schema") else "", Usage())
         reply = next(self._replies, None)
         if reply is None:
             problem = f"The recording {self.name!r} ended after {self._count} replies"
@@ -81,7 +81,7 @@ class ReplayModel:
             raise reply
         self._count += 1
         completion = Completion(reply, Usage()) if isinstance(reply, str) else reply
-        if listener := asked.get("listener"):
+        if listener := options.get("listener"):
             for start in range(0, len(completion.text), _CHUNK_CHARACTERS):
                 listener.text(completion.text[start : start + _CHUNK_CHARACTERS])
         return completion

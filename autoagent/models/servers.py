@@ -37,7 +37,7 @@ _MAX_BYTES = 4_000_000  # bytes of an answer; OpenRouter's list of models has ab
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Hold a server that answered, and the names of its models."""
+    """A server that answered, and the names of its models."""
 
     name: str
     base_url: str
@@ -46,7 +46,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """Hold the answer to a request: the HTTP status and the JSON body, or status 0 and the problem."""
+    """The answer to a request: the HTTP status and the JSON body, or status 0 and the problem."""
 
     status: int
     body: Any = None
@@ -73,9 +73,10 @@ def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: 
     from autoagent.network.connections import Deadline
 
     headers = {"Accept": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-    text, timed_out = None, False
-    if body is not None:
-        text, headers["Content-Type"] = json.dumps(body), "application/json"
+    payload = None if body is None else json.dumps(body)
+    timed_out = False
+    if payload is not None:
+        headers["Content-Type"] = "application/json"
     try:
         address = urlsplit(base_url)
         connection_class = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
@@ -84,12 +85,14 @@ def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: 
         connection = connection_class(address.hostname, address.port)
         with Deadline(2 * timeout) as deadline, contextlib.closing(connection):
             try:
-                plain = socket.create_connection((connection.host, connection.port), timeout)
-                connection.sock = plain
-                deadline.watch(plain)  # before waiting for the first byte, even of a handshake
+                tcp_socket = socket.create_connection((connection.host, connection.port), timeout)
+                connection.sock = tcp_socket
+                deadline.watch(tcp_socket)  # before waiting for the first byte, even of a handshake
                 if address.scheme == "https":
-                    connection.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=connection.host)
-                connection.request("POST" if text else "GET", address.path.rstrip("/") + path, text, headers)
+                    connection.sock = ssl.create_default_context().wrap_socket(
+                        tcp_socket, server_hostname=connection.host
+                    )
+                connection.request("POST" if payload else "GET", address.path.rstrip("/") + path, payload, headers)
                 with connection.getresponse() as response:
                     content = response.read(_MAX_BYTES + 1)
             finally:

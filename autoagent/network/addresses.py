@@ -28,15 +28,15 @@ PORTS = {"http": 80, "https": 443}
 MAX_ADDRESSES = 64  # per name; genuine names have a handful
 RESOLVE_SECONDS = 10.0
 
-_MAX_URL = 8192  # characters
-_MAX_HOST = 253  # characters; RFC 1035
+_MAX_URL_CHARACTERS = 8192
+_MAX_HOST_CHARACTERS = 253  # RFC 1035
 _HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?")
 _SAFE = "!$%&'()*+,/:;=?@[]~"  # left unquoted in a path and a query, besides letters, digits and -._
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Hold a parsed URL."""
+    """A parsed URL."""
 
     scheme: str
     host: str  # lower-case ASCII (punycode)
@@ -58,10 +58,12 @@ def parse(url: str) -> Address:
     """Parse an http or https URL. Raises CommandError, omitting any password."""
     text = url.strip()
     shown_url = shown(re.sub(r"(?<=://).*@", f"{MASK}@", text, flags=re.DOTALL))  # a password may hold a slash
-    if len(text) > _MAX_URL:
-        raise CommandError(f"{shown_url} is too long for an address: {len(text):,} characters of at most {_MAX_URL:,}.")
-    if bad := re.search(r"[^\S ]|[\\\x00-\x1f\x7f\ud800-\udfff]", text):
-        raise CommandError(f"{shown_url} is not an address: it holds {bad.group()!a}.")
+    if len(text) > _MAX_URL_CHARACTERS:
+        raise CommandError(
+            f"{shown_url} is too long for an address: {len(text):,} characters of at most {_MAX_URL_CHARACTERS:,}."
+        )
+    if match := re.search(r"[^\S ]|[\\\x00-\x1f\x7f\ud800-\udfff]", text):
+        raise CommandError(f"{shown_url} is not an address: it holds {match.group()!a}.")
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(?!\d)", text)
     if scheme is None:
         raise CommandError(f"{shown_url} has no scheme; write https:// before it.")
@@ -91,15 +93,15 @@ def normal_host(host: str) -> str:
         try:
             return str(ipaddress.IPv6Address(host if "%" not in host else ""))
         except ValueError:
-            raise ValueError(f"{shown(host)} is no IPv6 address") from None
+            raise ValueError(f"{shown(host)} is not an IPv6 address") from None
     try:
-        ascii_host = host[: _MAX_HOST + 1].encode("idna").decode().lower()
+        ascii_host = host[: _MAX_HOST_CHARACTERS + 1].encode("idna").decode().lower()
     except UnicodeError:
         raise ValueError("a part of its host is empty or longer than 63 characters") from None
-    if len(host) > _MAX_HOST or len(ascii_host) > _MAX_HOST:
-        raise ValueError(f"its host is longer than {_MAX_HOST} characters")
+    if len(host) > _MAX_HOST_CHARACTERS or len(ascii_host) > _MAX_HOST_CHARACTERS:
+        raise ValueError(f"its host is longer than {_MAX_HOST_CHARACTERS} characters")
     if not _HOST.fullmatch(ascii_host):
-        raise ValueError(f"{shown(ascii_host)} is no host" if ascii_host else "it names no host")
+        raise ValueError(f"{shown(ascii_host)} is not a host name" if ascii_host else "it names no host")
     return ascii_host
 
 
@@ -110,19 +112,19 @@ def bracketed(host: str) -> str:
 
 def exceptions(entries: Iterable[str]) -> frozenset[tuple[str, int]]:
     """Parse the addresses the user allows besides public ones, each HOST:PORT. Raises SettingsError for all else."""
-    found = set()
+    pairs = set()
     for entry in entries:
         host, _, port = entry.strip().rpartition(":")
         try:
             number = int(port) if port.isascii() and port.isdigit() else 0
             if not 0 < number < 65536:
                 raise ValueError("it does not end with a port")
-            found.add((normal_host(host.removeprefix("[").removesuffix("]")), number))
+            pairs.add((normal_host(host.removeprefix("[").removesuffix("]")), number))
         except ValueError as error:
             raise SettingsError(
                 f"AUTOAGENT_ALLOW_HOSTS: {shown(entry)} is not HOST:PORT, such as localhost:8000: {error}."
             ) from None
-    return frozenset(found)
+    return frozenset(pairs)
 
 
 # IP addresses ----------------------------------------------------------------------------------------------------
@@ -145,7 +147,7 @@ _REASONS = {
     "an IPv4 address in another guise": "::ffff:0:0/96",
     "a multicast address": "224.0.0.0/4 ff00::/8",
 }
-_SPECIAL = [(ipaddress.ip_network(each), reason) for reason, all in _REASONS.items() for each in all.split()]
+_SPECIAL_NETWORKS = [(ipaddress.ip_network(each), reason) for reason, all in _REASONS.items() for each in all.split()]
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # NAT64; RFC 6052
 _GLOBAL = ipaddress.IPv6Network("2000::/3")  # all allocated IPv6 addresses
 
@@ -155,7 +157,7 @@ def refusal_reason(ip: str) -> str:
     address = ipaddress.ip_address(ip.partition("%")[0])
     if address.version == 6 and address in _NAT64:
         return refusal_reason(str(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)))
-    for network, reason in _SPECIAL:
+    for network, reason in _SPECIAL_NETWORKS:
         if address in network:
             return reason
     return "reserved" if address.version == 6 and address not in _GLOBAL else ""
@@ -175,37 +177,37 @@ Lookup = Callable[..., Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]]]  # 
 def resolve(
     host: str, port: int, seconds: float = RESOLVE_SECONDS, lookup: Lookup = socket.getaddrinfo
 ) -> tuple[str, ...]:
-    """Resolve a host by the system. Raises CommandError without an IP address within `seconds`."""
-    found: list[Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]] | OSError | UnicodeError] = []
+    """Resolve a host by the system. Raises CommandError if there is no answer within `seconds`."""
+    outcomes: list[Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]] | OSError | UnicodeError] = []
 
     def look() -> None:
         try:
-            found.append(lookup(host, port, type=socket.SOCK_STREAM))
+            outcomes.append(lookup(host, port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as error:
-            found.append(error)
+            outcomes.append(error)
 
     # The system's resolver has no time limit, so a thread that waits for it is abandoned.
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     thread.join(seconds)
-    if not found:
+    if not outcomes:
         raise CommandError(f"The host {shown(host)} cannot be found: no name server answered in {seconds:g} s.")
-    if isinstance(found[0], Exception):
-        error = found[0]
+    if isinstance(outcomes[0], Exception):
+        error = outcomes[0]
         reason, number = str(error), error.errno if isinstance(error, socket.gaierror) else None
         if number in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
             reason = "there is no such name"
         elif number == socket.EAI_AGAIN:
             reason = "no name server answered; this machine may be offline"
         raise CommandError(f"The host {shown(host)} cannot be found: {reason}.") from error
-    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found[0]))
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in outcomes[0]))
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkGuard:
     """Allow connections to public addresses, and to the `allowed` pairs of host and port.
 
-    A pair counts for the name in the URL, with any resolved address, and for the IP address itself.
+    A pair allows the host as named in the URL, whatever its address, and an IP address, whatever the name.
     """
 
     allowed: frozenset[tuple[str, int]] = field(default_factory=frozenset)
@@ -226,9 +228,9 @@ class NetworkGuard:
         for ip in addresses:
             reason = refusal_reason(ip)
             if reason and (ip, port) not in self.allowed:
-                which = f"{host} is {reason}" if ip == host else f"{host} is {ip}, {reason}"
+                subject = f"{host} is {reason}" if ip == host else f"{host} is {ip}, {reason}"
                 raise CommandError(
-                    f"{bracketed(host)}:{port} is not reached: {which}. "
+                    f"{bracketed(host)}:{port} is not reached: {subject}. "
                     f"The user can allow it with AUTOAGENT_ALLOW_HOSTS={bracketed(host)}:{port}."
                 )
         return addresses

@@ -36,18 +36,18 @@ MAX_REDIRECTS = 10
 FETCH_SECONDS = 60.0  # for a page, with all its redirects
 DOWNLOAD_SECONDS = 3600.0  # for a file, with all its interruptions
 
-_USUAL = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate"}  # headers
-_BLOCK = 1 << 18  # bytes
-_REDIRECTS = (301, 302, 303, 307, 308)
-_WITH_CONTENT = (200, 201, 202, 203)
+_DEFAULT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
+_BLOCK_BYTES = 1 << 18
+_REDIRECT_STATUSES = (301, 302, 303, 307, 308)
+_CONTENT_STATUSES = (200, 201, 202, 203)
 _ENCODINGS = ("", "gzip", "deflate")  # the compressions requested and accepted
 # Headers that another origin may receive after a redirect. Others may be credentials.
-_HARMLESS = {"accept", "accept-encoding", "accept-language", "git-protocol", "if-range", "range", "user-agent"}
+_HARMLESS_HEADERS = {"accept", "accept-encoding", "accept-language", "git-protocol", "if-range", "range", "user-agent"}
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """Hold a server's answer after all redirects, with its content still unread."""
+    """A server's answer after all redirects, with its content still unread."""
 
     address: Address
     response: Response
@@ -82,7 +82,7 @@ class HttpAnswer:
             return ""
         tag = self._header("ETag").strip()
         if tag:
-            return tag if tag.startswith('"') else ""  # W/"...": it does not identify the exact bytes
+            return tag if tag.startswith('"') else ""  # a weak tag, W/"...", does not identify the exact bytes
         return self._header("Last-Modified").strip()
 
     @property
@@ -92,13 +92,13 @@ class HttpAnswer:
         return int(found[1]) if found else -1
 
     def blocks(self, limit: int) -> Iterator[bytes]:
-        """Yield the content as it comes, decompressed, at most `limit` bytes of it. Raises CommandError."""
-        left = limit
+        """Yield the decompressed content as it arrives, at most `limit` bytes of it. Raises CommandError."""
+        remaining = limit
         with translating_errors(self.address.url, self.deadline):
-            for block in self.response.raw.stream(_BLOCK, decode_content=True):
-                yield block[:left]
-                left -= len(block)
-                if left <= 0:
+            for block in self.response.raw.stream(_BLOCK_BYTES, decode_content=True):
+                yield block[:remaining]
+                remaining -= len(block)
+                if remaining <= 0:
                     return
 
     def _header(self, name: str) -> str:
@@ -119,7 +119,7 @@ class HttpClient:
 
     @contextmanager
     def get(
-        self, url: str, headers: Mapping[str, str], deadline: Deadline, expected: Collection[int] = _WITH_CONTENT
+        self, url: str, headers: Mapping[str, str], deadline: Deadline, expected: Collection[int] = _CONTENT_STATUSES
     ) -> Iterator[HttpAnswer]:
         """Send a GET, follow all checked redirects, and yield the answer, closed afterwards.
 
@@ -128,7 +128,7 @@ class HttpClient:
         from requests import Request
         from requests.cookies import RequestsCookieJar
 
-        address, sent = parse(url), {**_USUAL, "User-Agent": self.user_agent, **headers}
+        address, sent = parse(url), {**_DEFAULT_HEADERS, "User-Agent": self.user_agent, **headers}
         cookies = RequestsCookieJar()
         with closing(guarded_adapter(guarded_connect(self.guard, deadline))) as http:
             for _ in range(MAX_REDIRECTS + 1):
@@ -137,7 +137,7 @@ class HttpClient:
                     # Only the adapter: a Session reads the environment, and the whole body of a redirect.
                     response = http.send(request, stream=True, timeout=SILENCE_SECONDS)
                 with response:
-                    if response.status_code not in _REDIRECTS:
+                    if response.status_code not in _REDIRECT_STATUSES:
                         answer = HttpAnswer(address, response, deadline)
                         if response.status_code not in expected:
                             note = " without being asked for a part" if response.status_code == 206 else ""
@@ -151,17 +151,17 @@ class HttpClient:
                         status = _status(response.status_code)
                         raise CommandError(f"{address.url} answers {status}, but not where to go.")
                     try:
-                        following = parse(urljoin(address.url, to.strip()))
+                        target = parse(urljoin(address.url, to.strip()))
                     except (CommandError, ValueError) as error:
                         raise CommandError(f"{address.url} redirects to a refused address: {error}") from error
-                same = following.host == address.host and {following.port, address.port} <= {address.port, 80, 443}
-                if SAME_HOST_ONLY.get() and not same:
-                    to = f"{following.url}, another host than this call was allowed for; ask for that by itself"
+                is_same_host = target.host == address.host and {target.port, address.port} <= {address.port, 80, 443}
+                if SAME_HOST_ONLY.get() and not is_same_host:
+                    to = f"{target.url}, another host than this call was allowed for; ask for that by itself"
                     raise CommandError(f"{address.url} redirects to {to}.")
                 cookies.update(response.cookies)
-                if following.origin != address.origin:
-                    sent = {name: value for name, value in sent.items() if name.lower() in _HARMLESS}
-                address = following
+                if target.origin != address.origin:
+                    sent = {name: value for name, value in sent.items() if name.lower() in _HARMLESS_HEADERS}
+                address = target
         raise CommandError(f"{parse(url).url} leads to too many redirects ({MAX_REDIRECTS}), at last to {address.url}.")
 
 

@@ -136,7 +136,7 @@ def guarded_adapter(connect: Connect) -> HTTPAdapter:
 # What goes wrong --------------------------------------------------------------------------------------------------
 
 # X509_V_ERR_... of OpenSSL
-_CERTIFICATE = {
+_CERTIFICATE_PROBLEMS = {
     9: "it is not valid yet",
     10: "it has expired",
     18: "it is self-signed",
@@ -160,8 +160,8 @@ def translating_errors(url: str, deadline: Deadline) -> Iterator[None]:
     try:
         yield
     except (RequestException, HTTPError, HTTPException, OSError, ValueError) as error:
-        known = [text for cause in causes(error) if (text := _reason(cause))]  # the innermost cause explains it best
-        reason = known[-1] if known else f"the server's answer cannot be used ({type(error).__name__})"
+        reasons = [text for cause in causes(error) if (text := _reason(cause))]  # the innermost cause explains it best
+        reason = reasons[-1] if reasons else f"the server's answer cannot be used ({type(error).__name__})"
         raise CommandError(f"{url} cannot be fetched: {too_long if deadline.passed else reason}.") from error
     if deadline.passed:  # a connection shut down at the deadline looks like the end of the page
         raise CommandError(f"{url} cannot be fetched: {too_long}.")
@@ -175,7 +175,7 @@ def _reason(error: BaseException) -> str:
 
     match error:
         case ssl.SSLCertVerificationError():
-            problem = _CERTIFICATE.get(error.verify_code, error.verify_message)
+            problem = _CERTIFICATE_PROBLEMS.get(error.verify_code, error.verify_message)
             return f"the certificate of the server is not accepted: {problem}"
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError():
             return "the server broke off the encrypted connection"

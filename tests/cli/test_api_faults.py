@@ -192,7 +192,7 @@ def test_an_answer_that_comes_a_byte_at_a_time_is_waited_for(served: Home, serve
 
 STOPS: dict[str, tuple[list[Any], int, str, float]] = {  # faults, exit code, what is said, within how many seconds
     "400 without a body": ([Fault(400, body=b" ")], 1, "answered 400", 0),
-    "401": ([Fault(401, "Incorrect API key provided: sk-abcdef123")], 3, "wants a key (401", 0),
+    "401": ([Fault(401, "Incorrect API key provided: sk-abcdef123")], 3, "requires a key (401", 0),
     "no credit, said in a stream": (
         [Broken("error", error={"message": "no more", "code": "insufficient_quota"})], 1, "has no credit left", 0),
     "429, after a thousand years": (
@@ -226,7 +226,7 @@ def test_a_model_that_is_not_there_gets_the_names_of_those_that_are(served: Home
     server.models = [{"id": name} for name in ("aya", "bert", "clip", "dolly", "elmo", "test-modal", "x" * 99, "a b")]
     server.add(Fault(404, "no such model"))
     done = served.run(*RUN)
-    said = "choose one that it has with --model or SMART_LLM: test-modal, aya, bert, clip, dolly and 3 more"
+    said = "set --model or SMART_LLM to one of: test-modal, aya, bert, clip, dolly and 3 more"
     assert (done.code, said in " ".join(done.text.split())) == (3, True), done.text
 
 
@@ -402,6 +402,6 @@ def test_a_key_that_the_embedder_refuses_stops_the_run(served: Home, server: Scr
     server.embedding_script = [Fault(401, "who?")]
     done = served.run("resume", "-c")
     assert done.code == 3
-    assert "127.0.0.1 wants a key (401: who?); set OPENAI_API_KEY" in " ".join(done.text.split())
+    assert "127.0.0.1 requires a key (401: who?); set OPENAI_API_KEY" in " ".join(done.text.split())
     assert served.run("resume", "-c").code == 0
     assert marks(served) == ["before"]

@@ -10,7 +10,7 @@ from bag_of_words import BagOfWords
 
 from autoagent.core.model import Usage
 from autoagent.memory.evidence import Question, terms
-from autoagent.memory.living_memory import MAX_PASSAGE_CHARACTERS, LivingMemory
+from autoagent.memory.living_memory import MAX_PASSAGE, LivingMemory
 from autoagent.memory.sqlite.store import LocalStore
 
 
@@ -53,7 +53,7 @@ def test_the_passage_that_fits_is_pushed_and_the_whole_text_is_for_who_asks(memo
     memory.add(text)
     query = "the tenant header of a request"
     [pushed] = memory.recall(query, pushed=True).memories
-    assert "X-Meridian-Tenant" in pushed.text and len(pushed.text) <= MAX_PASSAGE_CHARACTERS
+    assert "X-Meridian-Tenant" in pushed.text and len(pushed.text) <= MAX_PASSAGE
     assert pushed.text.startswith("… ") and pushed.text.endswith(" …")
     [asked] = memory.recall(query).memories
     assert asked.text == text

@@ -210,10 +210,8 @@ class LocalStore(StoreBase):
     def _matching(self, query: str, k: int, skip: Skip) -> list[RetrievedMemory]:
         """Return the memories that share words with the query, ranked by BM25, ignoring diacritics and case."""
         tokens = re.findall(r"[\w\u0300-\u036f]+", texts.pair_unspaced(query))  # with combining accents
-        distinct_words = dict.fromkeys(tokens)
-        words = [
-            f'"{word}"' for word in itertools.islice(distinct_words, MAX_QUERY_WORDS)
-        ]  # in quotes, none is an operator
+        distinct = dict.fromkeys(tokens)
+        words = [f'"{word}"' for word in itertools.islice(distinct, MAX_QUERY_WORDS)]  # in quotes, none is an operator
         selective = self._selective([*words, *self._compound_parts(words)])
 
         def best(count: int) -> tuple[list[RetrievedMemory], bool]:

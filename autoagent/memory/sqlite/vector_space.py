@@ -27,11 +27,9 @@ from autoagent.memory.sqlite.vectors import BLOCK, Damaged, SignBits, VectorFile
 
 MIN_THREADED_VALUES = 2_000_000  # above this, the threads of `@` save more time than waking them takes
 MIN_VALUES_FOR_BITS = 20_000_000  # (rows x dim), above which bits are faster than a pass over all values
-MAX_RESCORED_ROWS = (
-    2_000  # rows compared exactly after their bits; of 1 M texts, 99.5 % of the nearest 10 are among them
-)
-MAX_RESCORED_ROWS_OF_SMALL = 1_500  # the same for at most MAX_SMALL_ROWS rows, with equally good results
-MAX_SMALL_ROWS = 250_000
+MAX_RESCORED = 2_000  # rows compared exactly after their bits; of 1 M texts, 99.5 % of the nearest 10 are among them
+MAX_RESCORED_OF_SMALL = 1_500  # the same for at most MAX_SMALL rows, with equally good results
+MAX_SMALL = 250_000
 CHUNK_VALUES = 1 << 18  # copied and compared at once; they fit into the processor's cache
 SAMPLE_ROWS = 64  # that show whether the vectors are dense
 
@@ -130,9 +128,7 @@ class VectorSpace:
             scores = newest @ query if newest.size >= MIN_THREADED_VALUES else np.vecdot(newest, query)
             best = highest(scores, k)
             return best, scores[best]
-        near = self._bits.candidates(
-            query, max(MAX_RESCORED_ROWS_OF_SMALL if rows <= MAX_SMALL_ROWS else MAX_RESCORED_ROWS, k)
-        )
+        near = self._bits.candidates(query, max(MAX_RESCORED_OF_SMALL if rows <= MAX_SMALL else MAX_RESCORED, k))
         step = max(1, CHUNK_VALUES // self._dim)
         pieces = (self._copy_of(near[start : start + step], first) for start in range(0, len(near), step))
         scores = np.concatenate([np.vecdot(piece, query) for piece in chain(pieces, [newest])])

@@ -102,7 +102,7 @@ def extend_checksum(checksum: int, vectors: Vectors) -> int:
 
 WORD_BITS = 64  # signs compared at once
 CHUNK_WORDS = 65_536  # roughly: intermediate results fit into the processor's cache, and calls are few
-BYTE_VALUES = 256
+BYTE = 256  # values of a byte
 HEAD_BYTES = 8  # before the checks: the checksum, and 4 bytes that keep the words aligned
 
 
@@ -165,15 +165,13 @@ class SignBits:
 
     def candidates(self, query: Vectors, count: int) -> NDArray[np.intp]:
         """Return in ascending order the `count` rows whose signs differ least from the query's, and any ties."""
-        query_signs = signs(query[np.newaxis])[0]
+        target = signs(query[np.newaxis])[0]
         # A byte is twice as fast if it holds the sum. A sum of 256 overflows to 0, see below.
-        differing = np.empty(
-            (len(self._bits), self.chunk), np.uint8 if self._words * WORD_BITS <= BYTE_VALUES else np.uint16
-        )
+        differing = np.empty((len(self._bits), self.chunk), np.uint8 if self._words * WORD_BITS <= BYTE else np.uint16)
         words, ones = np.empty(self.chunk, np.uint64), np.empty(self.chunk, np.uint8)
         for bits, total in zip(self._bits, differing, strict=True):
             total[:] = 0
-            for column, word in zip(bits, query_signs, strict=True):
+            for column, word in zip(bits, target, strict=True):
                 np.bitwise_xor(column, word, out=words)
                 np.bitwise_count(words, out=ones)
                 np.add(total, ones, out=total)
@@ -183,9 +181,7 @@ class SignBits:
         # Counting rows by difference is faster than sorting.
         near = np.flatnonzero(flat <= int(np.searchsorted(np.bincount(flat).cumsum(), count)))
         same = near[flat[near] == 0]
-        opposite = [
-            row for row in same.tolist() if self._bits[row // self.chunk][0, row % self.chunk] != query_signs[0]
-        ]
+        opposite = [row for row in same.tolist() if self._bits[row // self.chunk][0, row % self.chunk] != target[0]]
         return np.setdiff1d(near, opposite, assume_unique=True) if opposite else near
 
     def sound(self, rows: NDArray[np.intp], vectors: Vectors) -> bool:

@@ -62,20 +62,20 @@ class _Header:
         self._data = data
         self._alignment = _ALIGNMENT
         self._position = len(b"GGUF") + struct.calcsize("<I")  # after the version
-        self._tensors = self._count()
+        self._tensor_count = self._count()
 
     def control_tokens(self) -> list[str]:
-        places: dict[bytes, int] = {}
+        positions: dict[bytes, int] = {}
         for _ in range(self._count()):
             key, kind = self._text(), self._number("<I")
-            places[key] = self._position
-            if _TOKENS in places and _TYPES in places:
+            positions[key] = self._position
+            if _TOKENS in positions and _TYPES in positions:
                 break
             self._skip(kind)
-        self._position = places[_TYPES]
+        self._position = positions[_TYPES]
         inner, count = self._number("<I"), self._count()
         types = array.array("i", self._data[self._position : self._position + count * _SIZES[inner]])
-        self._position = places[_TOKENS] + struct.calcsize("<I")
+        self._position = positions[_TOKENS] + struct.calcsize("<I")
         tokens = [self._text() for _ in range(self._count())]
         return [token.decode("utf-8", "replace") for token, kind in zip(tokens, types, strict=True) if kind == _CONTROL]
 
@@ -92,7 +92,7 @@ class _Header:
             if key == _ALIGNMENT_KEY and kind == 4:
                 self._alignment = struct.unpack_from("<I", self._data, self._position)[0] or _ALIGNMENT
             self._skip(kind)
-        for _ in range(self._tensors):
+        for _ in range(self._tensor_count):
             self._text()
             dimensions, numbers = self._number("<I"), 1
             if dimensions > _MAX_DIMENSIONS:
@@ -110,9 +110,9 @@ class _Header:
             raise ValueError(f"a count of {count} does not fit into the file")
         return count
 
-    def _number(self, form: str) -> int:
-        (value,) = struct.unpack_from(form, self._data, self._position)
-        self._position += struct.calcsize(form)
+    def _number(self, number_format: str) -> int:
+        (value,) = struct.unpack_from(number_format, self._data, self._position)
+        self._position += struct.calcsize(number_format)
         return int(value)
 
     def _text(self) -> bytes:

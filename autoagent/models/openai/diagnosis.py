@@ -66,13 +66,13 @@ def alternatives(settings: ModelSettings, model: str, *, named: bool) -> tuple[s
     return () if _includes(names, model) else tuple(name for name in names if re.fullmatch(r"\S{1,100}", name))
 
 
-def _includes(offered: Sequence[str], model: str) -> bool:
-    return model in offered or f"{model}:latest" in offered
+def _includes(names: Sequence[str], model: str) -> bool:
+    return model in names or f"{model}:latest" in names
 
 
-def first_names(offered: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
     """Return the first names, for a message."""
-    return ", ".join(offered[:5]) + (", ..." if len(offered) > 5 else "")
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def _check_certificates() -> Finding:

@@ -26,7 +26,7 @@ class OpenAIEmbedder:
     """Use an embedding model of an endpoint. Satisfies protocols.Embedder. `dim` is known after the first call.
 
     Its name includes the host, as a model of this name on another host may give other vectors. `listener` is notified
-    of waits and long silences. `hasty` is the same endpoint with less patience, used while a step waits.
+    of waits and long silences. `quick_endpoint` is the same endpoint with less patience, used while a step waits.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class OpenAIEmbedder:
         endpoint: Endpoint,
         count: Callable[[str], int],
         listener: Listener | None = None,
-        hasty: Endpoint | None = None,
+        quick_endpoint: Endpoint | None = None,
     ) -> None:
         self.name = f"{endpoint.host}/{model}"
         self._model = model
         self._endpoint = endpoint
-        self._hasty = hasty or endpoint
+        self._quick_endpoint = quick_endpoint or endpoint
         self._count = count
         self._dim: int | None = None
         self._price = endpoint.price(model)
@@ -76,7 +76,7 @@ class OpenAIEmbedder:
         if self._last_failure and time.monotonic() < self._last_failure[0] + _FAILURE_PAUSE:
             raise Unreachable(self._last_failure[1])
         try:
-            endpoint = self._hasty if len(texts) <= _STEP_TEXTS else self._endpoint
+            endpoint = self._quick_endpoint if len(texts) <= _STEP_TEXTS else self._endpoint
             answer, _ = endpoint.post("/embeddings", body, read_object, self._listener)
         except Unreachable as error:
             self._last_failure = time.monotonic(), str(error)
@@ -116,5 +116,5 @@ class OpenAIEmbedder:
 
     def _cut(self, text: str) -> str:
         # A token is at least a character, with rare exceptions, so these characters hold at most as many tokens.
-        short = len(text) <= _MAX_TOKENS or (len(text) <= 8 * _MAX_TOKENS and self._count(text) <= _MAX_TOKENS)
-        return text if short else text[:_MAX_TOKENS]
+        is_short = len(text) <= _MAX_TOKENS or (len(text) <= 8 * _MAX_TOKENS and self._count(text) <= _MAX_TOKENS)
+        return text if is_short else text[:_MAX_TOKENS]

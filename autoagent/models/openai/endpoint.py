@@ -56,7 +56,8 @@ ERROR_LIMIT = 100_000  # bytes read of a refusal
 MAX_REDIRECTS = 20
 END_SECONDS = 0.1  # to wait for the end of a complete answer; a new connection costs less than waiting longer
 
-_REDIRECTS, _KEEPS_METHOD = (301, 302, 303, 307, 308), (307, 308)  # the latter also keep the body
+_REDIRECT_STATUSES = (301, 302, 303, 307, 308)
+_SAME_METHOD_STATUSES = (307, 308)  # the redirects that keep the method and the body
 
 
 def preload() -> None:
@@ -67,7 +68,7 @@ def preload() -> None:
 
 @dataclass(frozen=True, slots=True)
 class RequestTimeouts:
-    """Hold timeouts in seconds: to connect, between two pieces, for the whole answer, for a refusal."""
+    """Timeouts in seconds: to connect, between two pieces, for the whole answer, for a refusal."""
 
     connect: float = 10.0
     silence: float = 60.0
@@ -83,7 +84,7 @@ _QUICK_TIMEOUTS = RequestTimeouts(connect=3.0, silence=3.0, total=5.0, refusal=1
 
 @dataclass(eq=False, repr=False)
 class _RefusedAnswer(Exception):
-    """Hold an answer with an error status, and the beginning of its body."""
+    """Report an answer with an error status, and the beginning of its body."""
 
     status: int
     headers: Mapping[str, str]
@@ -94,11 +95,12 @@ class _RefusedAnswer(Exception):
 
 
 class Endpoint:
-    """Hold the endpoint and its connections.
+    """Send requests to an endpoint over connections that are reused.
 
-    `silence`: seconds that a request may stay silent, or 0 for a default that depends on whether the server is local.
+    `silence` is how long a request may stay silent, in seconds, or 0 for a default that depends on whether the server
+    is local.
     `around` wraps each request: it is called with a function that heeds the listener, and a function that sends. Raises
-    SettingsError if the base URL is no http address, SetupError if the key is malformed, or missing for OpenAI.
+    SettingsError if the base URL is not an http address, SetupError if the key is malformed, or missing for OpenAI.
     """
 
     def __init__(
@@ -121,8 +123,8 @@ class Endpoint:
         if not re.fullmatch(r"[!-~]*", self._key):
             raise SetupError("OPENAI_API_KEY holds a space or a character that no key has; copy it again")
         self._organization = organization or None
-        usual = _LOCAL_TIMEOUTS if self.private else RequestTimeouts()
-        chosen = replace(usual, silence=silence, total=max(usual.total, silence)) if silence else usual
+        defaults = _LOCAL_TIMEOUTS if self.private else RequestTimeouts()
+        chosen = replace(defaults, silence=silence, total=max(defaults.total, silence)) if silence else defaults
         self._timeouts = timeouts or chosen
         self._policy = policy or RetryPolicy()
         self._around = around
@@ -148,9 +150,9 @@ class Endpoint:
     ) -> tuple[T, tuple[str, ...]]:
         """Return the result of `read` for the answer, and the reasons for retries.
 
-        The listener is notified of each wait and each long silence. `is_known`: this endpoint answered an earlier
-        process. `on_charge` is called for each unanswered request that may be charged. Raises as Model.complete does,
-        and Refused if the endpoint rejects the request as it is.
+        The listener is notified of each wait and each long silence. With `is_known`, this endpoint answered an
+        earlier process. `on_charge` is called for each unanswered request that may be charged. Raises as
+        Model.complete does, and Refused if the endpoint rejects the request as it is.
         """
 
         def attempt() -> T:
@@ -166,8 +168,8 @@ class Endpoint:
 
         is_known = is_known or self._has_answered
         if listener is None:
-            return with_retries(attempt, self._policy, known=is_known)
-        return with_retries(attempt, self._policy, listener.waiting, listener.heed, known=is_known)
+            return with_retries(attempt, self._policy, has_answered=is_known)
+        return with_retries(attempt, self._policy, listener.waiting, listener.heed, has_answered=is_known)
 
     def models(self) -> list[dict[str, Any]]:
         """Return the endpoint's list of models. Each has an `id`. Raises as Model.complete does, without retries."""
@@ -176,15 +178,15 @@ class Endpoint:
         except Fault as fault:
             raise ModelError(f"{self.base_url}/models lists no models: {fault.reason}") from fault
         models = data if isinstance(data, list) else []
-        named = [model for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
-        return [model for model in named if model["id"].isprintable()]
+        entries = [model for model in models if isinstance(model, dict) and isinstance(model.get("id"), str)]
+        return [model for model in entries if model["id"].isprintable()]
 
     def _model_names(self) -> list[str]:
         """Return the names of the endpoint's models from a short request, or [] if unknown."""
         key, organization = self._key, self._organization
-        short = Endpoint(api_key=key, base_url=self.base_url, organization=organization, timeouts=_QUICK_TIMEOUTS)
+        endpoint = Endpoint(api_key=key, base_url=self.base_url, organization=organization, timeouts=_QUICK_TIMEOUTS)
         try:
-            return [model["id"] for model in short.models()]
+            return [model["id"] for model in endpoint.models()]
         except (ModelError, SetupError):
             return []
 
@@ -202,8 +204,8 @@ class Endpoint:
                 contextlib.closing(self._send(path, body, remaining)) as response,
             ):
                 chunks = self._in_time(limit_bytes(response.iter_raw(), MAX_BYTES), end, silence, listener)
-                packing = response.headers.get("content-encoding", "")
-                answer = read(response.headers.get("content-type", ""), decompress(chunks, packing))
+                encoding = response.headers.get("content-encoding", "")
+                answer = read(response.headers.get("content-type", ""), decompress(chunks, encoding))
                 # The rest is read so that the connection can serve the next request. If it is late, it is closed.
                 with contextlib.suppress(Exception), Deadline(END_SECONDS) as deadline:  # the answer is whole
                     deadline.watch(_connection(response))
@@ -211,8 +213,8 @@ class Endpoint:
                         pass
                 return answer
         except _RefusedAnswer as error:
-            given = error.status, error.headers, error.body
-            raise self._refusals.from_status(*given, body, self._model_names) from error
+            refusal = self._refusals.from_status(error.status, error.headers, error.body, body, self._model_names)
+            raise refusal from error
         except (openai.APIConnectionError, httpx2.HTTPError) as error:  # the latter while reading the body
             if listener:
                 listener.heed()  # perhaps the run's time is up
@@ -225,8 +227,8 @@ class Endpoint:
         except TooLong as error:
             raise ModelError(f"{self.host} keeps sending: {error}; retry, or use another model") from error
 
-    def _send(self, path: str, body: Mapping[str, Any] | None, left: float) -> httpx2.Response:
-        """POST the body, or GET without one, for at most `left` seconds of silence. The response still streams.
+    def _send(self, path: str, body: Mapping[str, Any] | None, limit: float) -> httpx2.Response:
+        """POST the body, or GET without one, for at most `limit` seconds of silence. The response still streams.
 
         Raises _RefusedAnswer for an error status, SetupError for a forbidden redirect, Fault for a circle of them.
         """
@@ -234,19 +236,19 @@ class Endpoint:
         import openai
 
         stream_cls = openai.Stream[object]  # never instantiated: a Response is requested and returned unchanged
-        longest = self._timeouts
-        timeout = httpx2.Timeout(max(0.01, min(longest.silence, left)), connect=max(0.01, min(longest.connect, left)))
+        times = self._timeouts
+        timeout = httpx2.Timeout(max(0.01, min(times.silence, limit)), connect=max(0.01, min(times.connect, limit)))
         options = openai.RequestOptions(timeout=timeout)
-        ask = self._client.get if body is None else partial(self._client.post, body=body)
+        send = self._client.get if body is None else partial(self._client.post, body=body)
         for _ in range(MAX_REDIRECTS + 1):
             try:
-                response = ask(path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=stream_cls)
+                response = send(path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=stream_cls)
                 return cast("httpx2.Response", response)
             except _RefusedAnswer as refusal:
                 location = refusal.headers.get("location")
-                if refusal.status not in _REDIRECTS or not location:
+                if refusal.status not in _REDIRECT_STATUSES or not location:
                     raise
-                path = self._redirect_target(path, body is None or refusal.status in _KEEPS_METHOD, location)
+                path = self._redirect_target(path, body is None or refusal.status in _SAME_METHOD_STATUSES, location)
         raise Fault(f"{self.host} redirects in a circle")
 
     def _redirect_target(self, path: str, needs_body: bool, location: str) -> str:
@@ -346,11 +348,11 @@ def _is_charged(error: BaseException) -> bool:
 def _host(base_url: str) -> str:
     try:
         parts = urlsplit(base_url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        is_usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
         (parts.hostname or "").encode("idna")  # as in a DNS lookup
     except ValueError:  # UnicodeError too
-        usable = False
-    if not usable:
+        is_usable = False
+    if not is_usable:
         raise SettingsError(f"OPENAI_BASE_URL is {base_url!r}; it must be an address such as http://localhost:8080/v1")
     if parts.username or parts.password:  # the address is shown, and saved in a file
         raise SettingsError("OPENAI_BASE_URL holds a name or a password; keep them out of it and use OPENAI_API_KEY")

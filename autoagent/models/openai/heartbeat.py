@@ -25,7 +25,7 @@ class Heartbeat:
         self._listener = listener
         self._interval = min(MAX_QUIET_SECONDS, max(1.0, patience / 2))
         self._lock = threading.Lock()
-        self._ended = threading.Event()
+        self._end_event = threading.Event()
         self.heard()
 
     def __enter__(self) -> Self:
@@ -35,7 +35,7 @@ class Heartbeat:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._ended.set()
+            self._end_event.set()
 
     def heard(self) -> None:
         """Restart the silence timer, as a piece has arrived."""
@@ -44,12 +44,12 @@ class Heartbeat:
             self._due = self._silent_since + self._interval
 
     def _watch(self, listener: Listener) -> None:
-        while not self._ended.wait(max(0.0, self._due - time.monotonic())):
+        while not self._end_event.wait(max(0.0, self._due - time.monotonic())):
             with self._lock:
-                silent = time.monotonic() - self._silent_since
-                if time.monotonic() < self._due or self._ended.is_set():
+                silent_seconds = time.monotonic() - self._silent_since
+                if time.monotonic() < self._due or self._end_event.is_set():
                     continue
                 self._due += self._interval
-                message = f"waiting for {self._host}, which has said nothing for {silent:.0f} s"
+                message = f"waiting for {self._host}, which has said nothing for {silent_seconds:.0f} s"
                 with contextlib.suppress(StopRun):  # the listener's own thread raises it at the next piece
-                    listener.working(message, max(0.0, self._patience - silent))
+                    listener.working(message, max(0.0, self._patience - silent_seconds))

@@ -16,14 +16,14 @@ from types import ModuleType
 from typing import Any
 
 _PACKAGE = "openai"
-_LATE = ("types", "lib")
+_LATE_PACKAGES = ("types", "lib")
 _LIB_HELPERS = ("pydantic_function_tool", "pydantic_responses_function_tool")  # accessed by the package itself
 _lock = threading.Lock()
 _import_lock = threading.RLock()  # held while a late package's code runs; one for all, since they access each other
 _importing: set[str] = set()  # the late packages whose code is running
 
 
-class _Late(ModuleType):
+class _LatePackage(ModuleType):
     """Run a package's code on the first access to a name that is not one of its modules.
 
     Other threads wait meanwhile. If the code fails, the error is raised, and the next access runs it again.
@@ -40,7 +40,7 @@ class _Late(ModuleType):
         with _import_lock:
             if spec.name in _importing:  # its own code uses a name that it has not defined yet
                 raise AttributeError(f"module {spec.name!r} has no attribute {name!r}", name=name, obj=self)
-            if type(self) is _Late:
+            if type(self) is _LatePackage:
                 self._run()
             return getattr(self, name)
 
@@ -64,7 +64,7 @@ def import_openai() -> None:
             _install_late_packages()
             import openai
 
-            for name in _LATE:
+            for name in _LATE_PACKAGES:
                 setattr(openai, name, sys.modules[f"{_PACKAGE}.{name}"])
         except Exception:  # a release with another structure
             for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
@@ -76,12 +76,12 @@ def _install_late_packages() -> None:
     package = find_spec(_PACKAGE)
     if package is None:
         return
-    for name in _LATE:
+    for name in _LATE_PACKAGES:
         spec = PathFinder.find_spec(f"{_PACKAGE}.{name}", package.submodule_search_locations)
         if spec is None or spec.loader is None or spec.submodule_search_locations is None:
             raise ImportError(f"{_PACKAGE}.{name} is not a package")
         module = module_from_spec(spec)
-        module.__class__ = _Late
+        module.__class__ = _LatePackage
         sys.modules[spec.name] = module
     for name in _LIB_HELPERS:
         setattr(sys.modules[f"{_PACKAGE}.lib"], name, partial(_call_helper, name))

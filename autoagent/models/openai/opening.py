@@ -30,7 +30,7 @@ def open_endpoint(settings: ModelSettings, policy: RetryPolicy | None = None, si
     A `policy` replaces the configured patience. `silence` applies if none is configured.
     """
     if policy is None and settings.patience:
-        policy = RetryPolicy(patience=settings.patience, at_first=settings.patience)
+        policy = RetryPolicy(patience=settings.patience, first_patience=settings.patience)
     return Endpoint(
         api_key=settings.api_key,
         base_url=settings.base_url or None,
@@ -76,7 +76,10 @@ def open_embedder(opening: EmbedderOpening) -> OpenAIEmbedder:
     from autoagent.models.openai.embeddings import OpenAIEmbedder
 
     settings = opening.settings
-    no_retries = RetryPolicy(patience=0.0, at_first=0.0)  # a skipped text is embedded later, and found by its words
+    # A skipped text is embedded later, and found by its words.
+    no_retries = RetryPolicy(patience=0.0, first_patience=0.0)
     model, endpoint = opening.argument or EMBEDDER, open_endpoint(settings, no_retries)
-    hasty = open_endpoint(settings, no_retries, EMBEDDING_SILENCE)
-    return OpenAIEmbedder(model=model, endpoint=endpoint, count=counter(model), listener=opening.listener, hasty=hasty)
+    quick_endpoint = open_endpoint(settings, no_retries, EMBEDDING_SILENCE)
+    return OpenAIEmbedder(
+        model=model, endpoint=endpoint, count=counter(model), listener=opening.listener, quick_endpoint=quick_endpoint
+    )

@@ -26,29 +26,29 @@ _QUOTA = re.compile(
 _UNSUPPORTED = re.compile(
     r"(?i)not support|unsupported|that support|not implemented|requires --|must alternate|are supported"
 )
-_MAX_NAMED = 5  # models suggested in place of a missing one
-_MAX_NAME = 60  # characters per name
+_MAX_SUGGESTIONS = 5  # models suggested in place of a missing one
+_MAX_NAME_CHARACTERS = 60
 _KEYS = re.compile(r"\b(sk|pk|gsk|key)-[\w*.-]{4,}")
 
 
 class Refused(ModelError):
     """Report that the endpoint rejects the request as it is. `param` is the parameter it blames, or ''."""
 
-    def __init__(self, text: str, param: str, said: str) -> None:
-        super().__init__(text)
+    def __init__(self, message: str, param: str, text: str) -> None:
+        super().__init__(message)
         self.param = param
-        self.said = said
+        self.text = text
 
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Convert the refusals of one endpoint into errors. `connect` and `silence` are its timeouts in seconds."""
+    """Convert the refusals of one endpoint into errors. Its timeouts are in seconds."""
 
     base_url: str
     host: str
     key: str = field(repr=False)
-    connect: float
-    silence: float
+    connect_timeout: float
+    silence_timeout: float
     clock: Callable[[], float]
 
     def from_status(
@@ -57,33 +57,35 @@ class Refusals:
         headers: Mapping[str, str],
         error: Any,
         body: Mapping[str, Any] | None,
-        offered: Callable[[], Sequence[str]] = tuple,
+        list_models: Callable[[], Sequence[str]] = tuple,
     ) -> Exception:
-        """Return our error for an answer that refuses this body. Status 200 means an error inside a stream.
+        """Return our error for a response that rejects this body. Status 200 means an error inside a stream.
 
-        `error` is the bytes of the answer, or the JSON value in the stream. `offered` returns the endpoint's model
+        `error` is the bytes of the answer, or the JSON value in the stream. `list_models` returns the endpoint's model
         names, requested if the wanted model is missing.
         """
-        said, message, param = self._error_parts(error)
-        if _QUOTA.search(said) or status == 402:
+        text, message, param = self._error_parts(error)
+        # The order matters: servers report quota and overflow with various statuses.
+        if _QUOTA.search(text) or status == 402:
             return QuotaExceeded(f"{self.host}: the account has no credit left: {message}; add some or use another key")
-        if status == 413 or (status != 429 and _OVERFLOW.search(said)):
+        if status == 413 or (status != 429 and _OVERFLOW.search(text)):
             return ContextOverflow(f"{self.host}: the prompt is too long for the model: {message}")
         if status in (401, 403):
-            refused_key = "refused the key in OPENAI_API_KEY" if self.key else "wants a key"
-            todo = "set another" if self.key else "set OPENAI_API_KEY"
-            return SetupError(f"{self.host} {refused_key} ({status}: {message}); {todo}")
-        refused = Refused(f"{self.base_url} answered {status}: {message}", param, said)
-        if status in (404, 500, 501) and _UNSUPPORTED.search(said):
+            refused_key = "refused the key in OPENAI_API_KEY" if self.key else "requires a key"
+            remedy = "set another" if self.key else "set OPENAI_API_KEY"
+            return SetupError(f"{self.host} {refused_key} ({status}: {message}); {remedy}")
+        refused = Refused(f"{self.base_url} answered {status}: {message}", param, text)
+        if status in (404, 500, 501) and _UNSUPPORTED.search(text):
             return refused
         if status == 404:
             model = body["model"] if body else ""
             subject = f"model {model!r}" if body else "list of models"
-            fix = (model and _suggest(model, offered())) or "check --model and OPENAI_BASE_URL"
-            return SetupError(f"{self.base_url} has no {subject} (404: {message}); {fix}")
+            remedy = (model and _suggest(model, list_models())) or "check --model and OPENAI_BASE_URL"
+            return SetupError(f"{self.base_url} has no {subject} (404: {message}); {remedy}")
         if status == 200:
             return Fault(f"{self.host} broke off its answer: {message}")
         if is_retryable(status, headers):
+            # A server may fail with 500 on a parameter that it does not know.
             refusal = refused if status == 500 and body and not body.keys().isdisjoint(_SUSPECTS) else None
             delay = retry_after(headers, self.clock())
             return Fault(f"{self.host} answered {status}: {message}", delay, "refused", refusal)
@@ -96,7 +98,7 @@ class Refusals:
                 body = json_value(body)
             except Broken:
                 body = body.decode("utf-8", "replace").strip()
-        body = body[0] if isinstance(body, list) and body else body  # Gemini
+        body = body[0] if isinstance(body, list) and body else body  # Gemini wraps the error in a list
         error = body.get("error", body) if isinstance(body, dict) else body
         text = error if isinstance(error, str) else _as_text(error)
         fields = error if isinstance(error, dict) else {}
@@ -117,9 +119,10 @@ class Refusals:
         if any(isinstance(cause, ssl.SSLError) for cause in chain):
             return ModelError(f"no secure connection to {self.host}: {error}; check its certificate and the system's")
         if isinstance(error, httpx2.ConnectTimeout):
-            return Fault(f"{self.host} did not take the connection within {self.connect:g} s", stage="unreached")
+            reason = f"{self.host} did not accept a connection within {self.connect_timeout:g} s"
+            return Fault(reason, stage="unreached")
         if isinstance(error, httpx2.TimeoutException):
-            return Fault(f"{self.host} said nothing for {self.silence:g} s")
+            return Fault(f"{self.host} said nothing for {self.silence_timeout:g} s")
         if any(isinstance(cause, socket.gaierror) for cause in chain):
             reason = f"the name {self.host} cannot be resolved; check OPENAI_BASE_URL and the network"
             return Fault(reason, stage="unreached")
@@ -131,17 +134,17 @@ class Refusals:
         return Fault(f"the connection to {self.host} broke: {error}")
 
 
-def _suggest(model: str, offered: Sequence[str]) -> str:
+def _suggest(model: str, available: Sequence[str]) -> str:
     """Suggest models of the endpoint, nearest names first, or ''."""
     from difflib import get_close_matches
 
-    names = [name for name in offered if len(name) <= _MAX_NAME and len(name.split()) == 1]
-    if not names or model in offered:
+    names = [name for name in available if len(name) <= _MAX_NAME_CHARACTERS and len(name.split()) == 1]
+    if not names or model in available:
         return ""
-    matches = get_close_matches(model, names, _MAX_NAMED)
-    suggestions = [*matches, *(name for name in names if name not in matches)][:_MAX_NAMED]
-    suffix = f" and {len(offered) - len(suggestions)} more" if len(offered) > len(suggestions) else ""
-    return f"choose one that it has with --model or SMART_LLM: {', '.join(suggestions)}{suffix}"
+    matches = get_close_matches(model, names, _MAX_SUGGESTIONS)
+    suggestions = [*matches, *(name for name in names if name not in matches)][:_MAX_SUGGESTIONS]
+    suffix = f" and {len(available) - len(suggestions)} more" if len(available) > len(suggestions) else ""
+    return f"set --model or SMART_LLM to one of: {', '.join(suggestions)}{suffix}"
 
 
 def _as_text(error: Any) -> str:

@@ -34,9 +34,9 @@ MAX_CHARACTERS = 8 * 10**6  # of a reply; no model offers a quarter of that
 MAX_TOOL_CALLS = 1000  # tool calls per answer; far fewer are ever run
 MAX_TOKENS = 10**9  # per call; a larger number is not a token count
 
-_TRUNCATED = ("length", "max_tokens", "content_filter")
-_THINKS = re.compile(r"\s*(<(think|thinking|thought|reasoning)>|<\|channel\|>analysis)|[^{]*</think>", re.I)
-_THOUGHTS = ("reasoning_content", "reasoning")  # DeepSeek, vLLM, llama.cpp, Mistral; OpenRouter, Ollama, newer vLLM
+_TRUNCATION_REASONS = ("length", "max_tokens", "content_filter")
+_THINKING_START = re.compile(r"\s*(<(think|thinking|thought|reasoning)>|<\|channel\|>analysis)|[^{]*</think>", re.I)
+_THOUGHT_KEYS = ("reasoning_content", "reasoning")  # DeepSeek, vLLM, llama.cpp, Mistral; OpenRouter, Ollama, newer vLLM
 
 
 class Broken(Exception):
@@ -70,8 +70,8 @@ class _Call:
             return call_id == self.id
         if not name or not self.name:
             return True
-        complete = bool(self.pieces) and self.pieces[-1].rstrip().endswith("}")
-        return name == self.name and not (complete and arguments[:1] in ("", "{"))
+        is_complete = bool(self.pieces) and self.pieces[-1].rstrip().endswith("}")
+        return name == self.name and not (is_complete and arguments[:1] in ("", "{"))
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class ResponseParts:
     _thoughts: list[str] = field(default_factory=list)
     _length: int = 0  # of everything received, in characters
     _calls: list[_Call] = field(default_factory=list)
-    _latest: dict[int | str | None, _Call] = field(default_factory=dict)  # the latest call by index
+    _call_by_index: dict[int | str | None, _Call] = field(default_factory=dict)  # the latest call by index
 
     @property
     def text(self) -> str:
@@ -104,7 +104,7 @@ class ResponseParts:
         """Return whether the model thought before it answered, by the server's figures or the text."""
         details = self.usage.get("completion_tokens_details") if self.usage else None
         tokens = tokens_in(details.get("reasoning_tokens")) if isinstance(details, dict) else None
-        return bool(self._thoughts or tokens or _THINKS.match(self.text))
+        return bool(self._thoughts or tokens or _THINKING_START.match(self.text))
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -112,15 +112,15 @@ class ResponseParts:
 
     @property
     def truncated(self) -> bool:
-        return self.finish in _TRUNCATED
+        return self.finish in _TRUNCATION_REASONS
 
     def read(self, content_type: str, chunks: Iterable[bytes]) -> None:
         """Read the body of a 200. Raises Broken if it is cut short or no chat completion, TooLong or StreamError."""
         chunks = limit_bytes(chunks, MAX_BYTES)
         if "json" in content_type:  # the server does not stream
-            whole = json_object(b"".join(chunks).decode("utf-8", "replace"))
-            self._add_chunk(whole)
-            if not whole.get("choices"):
+            completion = json_object(b"".join(chunks).decode("utf-8", "replace"))
+            self._add_chunk(completion)
+            if not completion.get("choices"):
                 raise Broken("the answer is not a chat completion")
         else:
             for chunk in _events(chunks):
@@ -162,11 +162,11 @@ class ResponseParts:
         """Append to the call that this part continues, or start another call with it."""
         name, arguments = _string(function.get("name")), function.get("arguments")
         piece = arguments if isinstance(arguments, str) else "" if arguments is None else json_text(arguments)
-        call = self._latest.get(index)
+        call = self._call_by_index.get(index)
         if call is None or (index is None and name) or not call.is_continued_by(call_id, name, piece):
             if len(self._calls) == MAX_TOOL_CALLS:
                 raise TooLong(f"the reply has more than {MAX_TOOL_CALLS:,} tool calls")
-            call = self._latest[index] = _Call(call_id)
+            call = self._call_by_index[index] = _Call(call_id)
             self._calls.append(call)
         call.id, call.name = call.id or call_id, call.name or name
         if piece:
@@ -194,10 +194,10 @@ def _text(content: Any) -> str:
 
 def _thought(delta: Mapping[str, Any]) -> str:
     """Return the thinking in a delta, which some servers give under both names. Ignore other forms."""
-    named = next((value for name in _THOUGHTS if isinstance(value := delta.get(name), str) and value), "")
+    thought = next((value for name in _THOUGHT_KEYS if isinstance(value := delta.get(name), str) and value), "")
     content = delta.get("content")
-    if named or not isinstance(content, list):
-        return named
+    if thought or not isinstance(content, list):
+        return thought
     thinking = (part["thinking"] for part in content if isinstance(part, dict) and "thinking" in part)  # Mistral
     return "".join(_text(thought) for thought in thinking)
 

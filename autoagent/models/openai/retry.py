@@ -34,16 +34,16 @@ Stage = Literal["unreached", "refused", "begun"]
 class RetryPolicy:
     """Limit retries: `patience` seconds from the first fault on, and a number of attempts that may be charged.
 
-    `at_first` is the patience with an address that has never answered and may be wrong. The n-th wait is shorter than
-    `first * 2**n` seconds and at most `longest`. `sleep`, `clock` (seconds since the epoch), `timer` (monotonic
-    seconds) and `chance` (in [0, 1)) are injected.
+    `first_patience` is the patience with an address that has never answered and may be wrong. The n-th wait is shorter
+    than `first_delay * 2**n` seconds and at most `max_delay`. `sleep`, `clock` (seconds since the epoch), `timer`
+    (monotonic seconds) and `chance` (in [0, 1)) are injected.
     """
 
     patience: float = 60.0
-    at_first: float = 15.0
+    first_patience: float = 15.0
     attempts: int = 5
-    first: float = 1.0
-    longest: float = 30.0
+    first_delay: float = 1.0
+    max_delay: float = 30.0
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.time
     timer: Callable[[], float] = time.monotonic
@@ -52,15 +52,15 @@ class RetryPolicy:
     def wait(self, failures: int, requested: float | None) -> float:
         """Return the seconds before the next attempt: the server's request plus jitter."""
         if requested is not None:
-            return requested + self.first * self.chance()
-        return min(self.longest, self.first * 2.0 ** min(failures - 1, 30)) * self.chance()
+            return requested + self.first_delay * self.chance()
+        return min(self.max_delay, self.first_delay * 2.0 ** min(failures - 1, 30)) * self.chance()
 
 
 @dataclass(eq=False, repr=False)
 class Fault(Exception):
-    """Report a failed attempt that may be retried. `after`: the wait requested by the server in seconds.
+    """Report a failed attempt that may be retried. `after` is the wait requested by the server in seconds.
 
-    `refusal`: the error to raise if the request itself causes the failure twice (such as a 500 for every request with
+    `refusal` is the error to raise if the request itself causes the failure twice (such as a 500 for every request with
     tools).
     """
 
@@ -102,18 +102,19 @@ def with_retries(
     waiting: Callable[[str, float, float], None] = lambda reason, seconds, until: None,
     heed: Callable[[], float] | None = None,
     *,
-    known: bool = True,
+    has_answered: bool = True,
 ) -> tuple[T, tuple[str, ...]]:
     """Return the final result of `attempt`, and the reasons of the faults before it.
 
     `waiting` receives each wait: the reason, the seconds, and the end of the patience (seconds since the epoch). `heed`
-    is called several times a second during a wait and ends it by raising. `known`: the endpoint has answered before.
+    is called several times a second during a wait and ends it by raising. `has_answered` tells whether the
+    endpoint has answered before.
 
     Raises Unreachable for the last fault, once the patience or the charged attempts are used up, or if the server asks
     for a longer wait. Raises the refusal behind two faults.
     """
     reasons: list[str] = []
-    charged = refusals = 0
+    charged_count = refusal_count = 0
     started_at = 0.0
     while True:
         try:
@@ -122,13 +123,13 @@ def with_retries(
             now = policy.timer()
             started_at = started_at if reasons else now
             reasons.append(fault.reason)
-            charged += fault.stage == "begun"
-            refusals += fault.refusal is not None
-            if fault.refusal is not None and refusals == _REFUSAL_FAULTS:
+            charged_count += fault.stage == "begun"
+            refusal_count += fault.refusal is not None
+            if fault.refusal is not None and refusal_count == _REFUSAL_FAULTS:
                 raise fault.refusal from fault
-            patience = policy.patience if known or fault.stage != "unreached" else policy.at_first
+            patience = policy.patience if has_answered or fault.stage != "unreached" else policy.first_patience
             remaining = started_at + patience - now
-            if remaining <= 0 or charged >= policy.attempts:
+            if remaining <= 0 or charged_count >= policy.attempts:
                 times = f"{len(reasons)} times in {now - started_at:.0f} s" if len(reasons) > 1 else "once"
                 longer = ", or set --patience" if remaining <= 0 else ""  # unless that would be too frequent
                 advice = f"; try again later{longer}" if patience else ""
@@ -144,6 +145,6 @@ def with_retries(
             policy.sleep(seconds)
             continue
         end = policy.timer() + seconds
-        while (left := end - policy.timer()) > 0:
-            policy.sleep(min(left, _CHECK_SECONDS, heed()))
+        while (rest := end - policy.timer()) > 0:
+            policy.sleep(min(rest, _CHECK_SECONDS, heed()))
         heed()

@@ -1,4 +1,4 @@
-"""Build a request in a form that the endpoint accepts, and recognize what a refusal is about.
+"""Build a request in a form that the endpoint accepts, and find out which part of a request it refused.
 
 A chat template that cannot render the messages fails with an error about roles. The messages are then sent in a simpler
 form. Parameters that the endpoint refuses are omitted.
@@ -15,8 +15,8 @@ from autoagent.core.model import Message, cached_by_message, without_calls
 from autoagent.models.openai.refusals import Refused
 from autoagent.text.sanitize import valid_text
 
-# Optional features of messages, the most valuable last.
-USER_AFTER_TOOL = "user after tool"  # Mistral's own models need an assistant message between them
+# Optional features of messages.
+USER_AFTER_TOOL = "user after tool"  # Mistral's own models need an assistant message between the two
 TOOL_MESSAGES = "tool messages"
 SYSTEM = "system message"
 IMAGES = "images"
@@ -33,7 +33,7 @@ _IMAGES = re.compile(r"image|vision|visual|multi-?modal|mmproj|content\W+(part|t
 _NO_SYSTEM = re.compile(r"(?<!optional )\b(system|developer)\b|only user and assistant", re.I)
 
 # Optional parts of a request, and how servers without support name them in errors.
-_OPTIONAL: Mapping[str, re.Pattern[str]] = {
+_OPTIONAL_PATTERNS: Mapping[str, re.Pattern[str]] = {
     name: re.compile(rf"(?<![\w-])({words})(?![\w-])", re.I)
     for name, words in {
         "strict": "strict",
@@ -57,7 +57,7 @@ def to_json(messages: Sequence[Message], without: Collection[str]) -> list[dict[
     if TOOL_MESSAGES in without:
         messages = without_calls(messages)
     elif USER_AFTER_TOOL in without:
-        messages = _with_bridges(messages)
+        messages = _insert_bridges(messages)
     if SYSTEM in without and len(messages) > 1 and messages[0].role == "system":
         merged = replace(messages[1], content=f"{messages[0].content}\n\n{messages[1].content}")
         messages = [merged, *messages[2:]]
@@ -80,16 +80,16 @@ def refused_feature(error_text: str, messages: Sequence[Message], without: Colle
 
 def refused_parameter(refusal: Refused, body: Mapping[str, Any]) -> str | None:
     """Return the optional parameter that a refusal blames, or mentions first."""
-    present = {name for name in _OPTIONAL if name in body}
+    present = {name for name in _OPTIONAL_PATTERNS if name in body}
     if "strict" in body.get("response_format", {}).get("json_schema", {}):
         present.add("strict")
     if refusal.param in present:
         return refusal.param
-    mentions = {name: match.start() for name in present if (match := _OPTIONAL[name].search(refusal.said))}
+    mentions = {name: match.start() for name in present if (match := _OPTIONAL_PATTERNS[name].search(refusal.text))}
     return min(mentions, key=mentions.__getitem__) if mentions else None
 
 
-def _with_bridges(messages: Sequence[Message]) -> list[Message]:
+def _insert_bridges(messages: Sequence[Message]) -> list[Message]:
     bridged: list[Message] = []
     for message in messages:
         if message.role == "user" and bridged and bridged[-1].role == "tool":
@@ -115,12 +115,12 @@ def _message_to_json(message: Message) -> dict[str, Any]:
     return {"role": message.role, "content": content or None, "tool_calls": calls}
 
 
-def with_tools(tools: list[dict[str, Any]]) -> dict[str, Any]:
+def tool_parameters(tools: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the parameters that require a call of one of these tools."""
     return {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False}
 
 
-def with_schema(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+def schema_parameters(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters that require an answer matching this schema."""
     json_schema = {"name": name, "strict": True, "schema": schema}
     return {"response_format": {"type": "json_schema", "json_schema": json_schema}}
