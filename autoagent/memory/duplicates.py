@@ -43,13 +43,11 @@ class DuplicateGroup:
         return ", ".join([*distinct[:MAX_SOURCES], *more, *marks])
 
 
-def groups(
-    memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], min_cosine: float
-) -> list[DuplicateGroup]:
+def groups(memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], cosine: float) -> list[DuplicateGroup]:
     """Return the disjoint groups of two or more near-duplicates. Memories without a vector are in no group.
 
     The firmest memory (the newest of equals) takes all remaining memories whose cosine to it is at least
-    `min_cosine`, and so on, so every member is near the kept memory. Memories that differ in kind, trust or a number
+    `cosine`, and so on, so every member is near the kept memory. Memories that differ in kind, trust or a number
     stay apart: embedders hardly distinguish numbers, and `the code is 7421` is not `the code is 7422`.
     """
     order = sorted((m for m in memories if m.id in vectors), key=lambda m: (-m.level, -m.t, m.id))
@@ -60,7 +58,7 @@ def groups(
     result = []
     block = max(MAX_COSINES // len(order), 1)
     for start in range(0, len(order), block):
-        close = matrix[start : start + block] @ matrix[start:].T >= min_cosine
+        close = matrix[start : start + block] @ matrix[start:].T >= cosine
         for offset in np.flatnonzero(np.count_nonzero(close, axis=1) > 1).tolist():  # each is close to itself
             row = start + offset
             if not free[row]:

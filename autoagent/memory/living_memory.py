@@ -43,7 +43,7 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
 from autoagent.memory import duplicates, texts
 from autoagent.memory.dreams import Journal, dream_prompt
-from autoagent.memory.evidence import FULL_COVERAGE, MIN_ASKED, MIN_PUSHED, MIN_PUSHED_SHARE, MIN_USED, Question
+from autoagent.memory.evidence import MIN_ASKED, MIN_COVERAGE, MIN_PUSHED, MIN_PUSHED_SHARE, MIN_USED, Question
 from autoagent.memory.ranking import DAY, MAX_SEARCHED, RankingWeights, rank, rerank
 from autoagent.memory.store_base import Skip
 
@@ -274,9 +274,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         self, query: str, question: Question, memories: Sequence[RetrievedMemory], meaning: Mapping[int, float]
     ) -> dict[int, float]:
         """Return by id the evidence that each memory fits the query. Gates may replace it."""
-        evidence = {
-            m.id: round(meaning.get(m.id, 0.0) + question.coverage(m.text) / FULL_COVERAGE, 4) for m in memories
-        }
+        evidence = {m.id: round(meaning.get(m.id, 0.0) + question.coverage(m.text) / MIN_COVERAGE, 4) for m in memories}
         for weigh in self._hooks.gates:
             weighed = weigh(query, [replace(memory, evidence=evidence[memory.id]) for memory in memories])
             evidence |= {id: round(max(0.0, value), 4) for id, value in weighed.items() if id in evidence}

@@ -35,12 +35,10 @@ class WiderMemory:
         self._user: LivingMemory | None = None
         self._problem = ""
 
-    def add(
-        self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, **fields: Any
-    ) -> int | None:
+    def add(self, text: str, *, kind: str = "note", source: str = "", trusted: bool = True, **data: Any) -> int | None:
         """Store a text, in the user's own memory if its kind is USER. Raises StateError if this is not allowed."""
         if kind != USER:
-            return self._folder_memory.add(text, kind=kind, source=source, trusted=trusted, **fields)
+            return self._folder_memory.add(text, kind=kind, source=source, trusted=trusted, **data)
         if not trusted:
             raise StateError(f"Text from outside ({source}) never goes into the user's own memory.")
         if not text.strip():
@@ -49,7 +47,7 @@ class WiderMemory:
             raise StateError(reason)
         user = self._user_memory(create=True)
         assert user is not None
-        id = user.add(text, kind=kind, source=source, **{**fields, "durable": True})
+        id = user.add(text, kind=kind, source=source, **{**data, "durable": True})
         return None if id is None else -id
 
     def __getattr__(self, name: str) -> Any:

@@ -53,8 +53,7 @@ class HumanModel:
         messages, commands = without_calls(messages), options.get("commands")
         for message in messages:
             if message.role != "assistant" and not any(
-                earlier.role == message.role and earlier.content.startswith(message.content)
-                for earlier in self._previous
+                old.role == message.role and old.content.startswith(message.content) for old in self._previous
             ):
                 self._show(f"[{message.role}]\n{message.content}")
         self._previous = tuple(messages)

@@ -85,13 +85,11 @@ def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: 
         connection = connection_class(address.hostname, address.port)
         with Deadline(2 * timeout) as deadline, contextlib.closing(connection):
             try:
-                tcp_socket = socket.create_connection((connection.host, connection.port), timeout)
-                connection.sock = tcp_socket
-                deadline.watch(tcp_socket)  # before waiting for the first byte, even of a handshake
+                sock = socket.create_connection((connection.host, connection.port), timeout)
+                connection.sock = sock
+                deadline.watch(sock)  # before waiting for the first byte, even of a handshake
                 if address.scheme == "https":
-                    connection.sock = ssl.create_default_context().wrap_socket(
-                        tcp_socket, server_hostname=connection.host
-                    )
+                    connection.sock = ssl.create_default_context().wrap_socket(sock, server_hostname=connection.host)
                 connection.request("POST" if payload else "GET", address.path.rstrip("/") + path, payload, headers)
                 with connection.getresponse() as response:
                     content = response.read(_MAX_BYTES + 1)

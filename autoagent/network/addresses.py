@@ -28,7 +28,7 @@ PORTS = {"http": 80, "https": 443}
 MAX_ADDRESSES = 64  # per name; genuine names have a handful
 RESOLVE_SECONDS = 10.0
 
-_MAX_URL_CHARACTERS = 8192
+_MAX_URL = 8192  # characters
 _MAX_HOST_CHARACTERS = 253  # RFC 1035
 _HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?")
 _SAFE = "!$%&'()*+,/:;=?@[]~"  # left unquoted in a path and a query, besides letters, digits and -._
@@ -58,10 +58,8 @@ def parse(url: str) -> Address:
     """Parse an http or https URL. Raises CommandError, omitting any password."""
     text = url.strip()
     shown_url = shown(re.sub(r"(?<=://).*@", f"{MASK}@", text, flags=re.DOTALL))  # a password may hold a slash
-    if len(text) > _MAX_URL_CHARACTERS:
-        raise CommandError(
-            f"{shown_url} is too long for an address: {len(text):,} characters of at most {_MAX_URL_CHARACTERS:,}."
-        )
+    if len(text) > _MAX_URL:
+        raise CommandError(f"{shown_url} is too long for an address: {len(text):,} characters of at most {_MAX_URL:,}.")
     if match := re.search(r"[^\S ]|[\\\x00-\x1f\x7f\ud800-\udfff]", text):
         raise CommandError(f"{shown_url} is not an address: it holds {match.group()!a}.")
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(?!\d)", text)

@@ -16,8 +16,7 @@ PROTECTED_EVENTS = (RunStarted, Prompted, Thought, Proposed, Decided, Started, E
 Hook = Callable[..., Any]
 
 # Hooks of a host program that runs this one in its own process: `model` wraps each opened model, `request` sends each
-# request to an endpoint, `listen` receives each event, and `written` receives each event as soon as it is logged, in
-# any thread.
+# request to an endpoint, `listen` receives each event, and `written` each event as soon as it is logged, in any thread.
 GUESTS: dict[str, Hook] = {}
 
 

@@ -221,10 +221,7 @@ class LocalStore(StoreBase):
         return search_wider(best, k, skip, EXTRA_CANDIDATES) if selective else []
 
     def _compound_parts(self, words: Collection[str]) -> list[str]:
-        """Split each quoted word that no memory contains, such as a German compound, into parts that some contain.
-
-        A cut needs two such parts, or one beside a linking s.
-        """
+        """Split unknown (quoted) words, such as German compounds, into two known parts, or one beside a linking s."""
         parts: dict[str, None] = {}
         for word in words:
             unquoted = word.strip('"')

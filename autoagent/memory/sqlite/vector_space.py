@@ -152,18 +152,16 @@ class VectorSpace:
             rows = min(all_rows, self._file.whole_rows())
             stored = self._checksums()
             lost = self._db.execute(drop, (self._id, rows, all_rows)).rowcount
-            checksums = {}
+            blocks = {}
             for block, vectors in by_block(0, self._file.read(0, rows)):
-                checksums[block] = extend_checksum(0, vectors)
-                if checksums[block] != stored.get(block):
+                blocks[block] = extend_checksum(0, vectors)
+                if blocks[block] != stored.get(block):
                     lost += self._db.execute(drop, (self._id, block * BLOCK, (block + 1) * BLOCK)).rowcount
                     zeros = np.zeros_like(vectors)  # the block may hold NaN, which cannot be ranked
                     self._file.write(block * BLOCK, zeros)
-                    checksums[block] = extend_checksum(0, zeros)
+                    blocks[block] = extend_checksum(0, zeros)
             self._db.execute("DELETE FROM blocks WHERE space = ?", (self._id,))
-            self._db.executemany(
-                "INSERT INTO blocks VALUES (?, ?, ?)", [(self._id, *pair) for pair in checksums.items()]
-            )
+            self._db.executemany("INSERT INTO blocks VALUES (?, ?, ?)", [(self._id, *pair) for pair in blocks.items()])
             self._db.execute("UPDATE spaces SET rows = ? WHERE id = ?", (rows, self._id))
         self._bits.path.unlink(missing_ok=True)  # so that other processes rebuild the bits, too
         self._checked = None
