@@ -64,9 +64,8 @@ def from_line(kind: type[Record], line: bytes) -> Record:
         return from_plain(kind, _parse_with_json(line))
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if b"0" * 19 in line.translate(_DIGITS_TO_ZERO) and _LONG_NUMBER.search(
-        line
-    ):  # the pattern alone takes ten times as long
+    # The pattern alone takes ten times as long.
+    if b"0" * 19 in line.translate(_DIGITS_TO_ZERO) and _LONG_NUMBER.search(line):
         _check_numbers(record)
     return record
 

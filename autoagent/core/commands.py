@@ -18,9 +18,7 @@ LevelName = Literal["planner", "executor", "thinker"]  # of a hierarchical run (
 Proof = Literal["checked", "shown", "accepted", "claimed", "unmet"]
 
 Risk = Literal["read", "write", "run", "network", "irreversible"]
-OUTWARD: frozenset[Risk] = frozenset(
-    {"network", "run", "irreversible"}
-)  # acts on the outside world, or cannot be undone
+OUTWARD: frozenset[Risk] = frozenset({"network", "run", "irreversible"})  # acts outside, or cannot be undone
 
 # The category of commands that a source outside the program offers, such as `mcp__shop`, and their names, such as
 # `mcp__shop__add`. No other command has such a name.

@@ -31,19 +31,11 @@ def setting(
     ValueError with the reason. `folder` is the permission of an untrusted folder to set it, `scenario` that of a
     scenario (None: the same). `keys` are the settings that are sent to this address.
     """
-    metadata = {
-        "env": env,
-        "help": help,
-        "secret": secret,
-        "choices": choices,
-        "parse": parse,
-        "folder": folder,
-        "keys": keys,
-    }
+    metadata = {"help": help, "secret": secret, "choices": choices, "parse": parse, "folder": folder, "keys": keys}
     metadata["scenario"] = scenario or folder
     if secret and folder == "free":  # a key stands for an account, and what is sent with it may be seen there
         metadata["folder"] = "unset"
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata={"env": env, **metadata})
 
 
 free = partial(setting, folder="free")  # reaches out nowhere, weakens nothing and runs nothing, whoever sets it

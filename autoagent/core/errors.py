@@ -106,8 +106,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
     Besides Python's own chain, urllib3 keeps a cause in `reason` and requests among the arguments.
     """
-    pending = [error]
-    seen_ids = set[int]()
+    pending, seen_ids = [error], set[int]()
     while pending:
         cause = pending.pop()
         if id(cause) in seen_ids:

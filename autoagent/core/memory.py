@@ -210,9 +210,7 @@ class Found:
     near: Sequence[RetrievedMemory]  # by the cosine of their vectors to the query's, best first, none of 0 or below
     worded: Sequence[RetrievedMemory]  # by the words shared with the query (`score`: BM25 or similar)
     vectors: Mapping[int, bytes]  # of the candidates that have one, by id
-    meaning: Mapping[
-        int, float
-    ]  # by id: from 0, as near as unrelated texts, to 1, as texts that certainly belong together
+    meaning: Mapping[int, float]  # by id: 0 as near as unrelated texts, 1 as texts that certainly belong together
     counts: Mapping[str, int]  # about how many memories have each content word of the query
     total: int  # about how many memories there are
     problem: str = ""  # why nothing was searched by meaning

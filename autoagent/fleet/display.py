@@ -15,6 +15,7 @@ from autoagent.terminal.live_area import LiveArea
 from autoagent.terminal.output import Column, Columns, echo
 from autoagent.text.sanitize import escape_json
 
+_FRAME_LINES = 6  # the title, the header, `and N more running`, and room for the prompt
 TABLE: Columns[Row] = Columns(
     (
         Column("RUN", lambda row: row.job.id),
@@ -25,9 +26,6 @@ TABLE: Columns[Row] = Columns(
     ),
     Column("NOW", lambda row: row.doing),
 )
-
-
-_FRAME_LINES = 6  # the title, the header, `and N more running`, and room for the prompt
 
 
 class FleetScreen:

@@ -58,8 +58,7 @@ class NoWorker(StateError):
 class Engine:
     """Start workers: by default, processes of this program on this machine.
 
-    `needs_leases` tells whether they run where the head may not see them end. `initial_state` is shown for a new
-    worker.
+    `needs_leases` tells whether they run where the head may not see them end. `initial_state` is that of a new worker.
     """
 
     needs_leases = False
@@ -90,23 +89,18 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def spawn_worker(
-    folder: Path,
-    connection: socket.socket,
-    variables: Mapping[str, str],
-    *,
-    cwd: str | None = None,
-    local_folder: str = "",
+    folder: Path, connection: socket.socket, variables: Mapping[str, str], *, cwd: str | None = None, local: str = ""
 ) -> subprocess.Popen[bytes]:
     """Start a worker that prints to a file in its folder, with `variables` added to this process's environment.
 
-    `local_folder` is the run's folder on this node if it cannot reach the fleet's folder, else ''. Raises NoWorker.
+    `local` is the run's folder on this node if it cannot reach the fleet's folder, else ''. Raises NoWorker.
     """
     output, fd = folder / OUTPUT_FILE, connection.fileno()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(output, flags, 0o600), "ab") as file:
             return subprocess.Popen(  # noqa: S603 - this program itself
-                [sys.executable, "-P", "-m", "autoagent", "fleet", "worker", str(fd), local_folder],
+                [sys.executable, "-P", "-m", "autoagent", "fleet", "worker", str(fd), local],
                 pass_fds=[fd],
                 stdin=subprocess.DEVNULL,
                 stdout=file,

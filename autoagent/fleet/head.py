@@ -285,14 +285,10 @@ class Head:
 
     def answer_hello(self, worker: Worker, hello: Mapping[str, Any]) -> None:
         """Give a worker its order, unless its version differs from this head's, or the fleet is stopping."""
-        own_versions = (__version__, platform.python_version())
-        worker_versions = (hello["version"], hello["python"])
-        if own_versions != worker_versions:
+        ours, theirs = (__version__, platform.python_version()), (hello["version"], hello["python"])
+        if ours != theirs:
             describe = "has autoagent {} on Python {}".format
-            reason = (
-                f"The worker {describe(*worker_versions)}, and the head {describe(*own_versions)}; install the same "
-            )
-            reason += "on both."
+            reason = f"The worker {describe(*theirs)}, and the head {describe(*ours)}; install the same on both."
             worker.problem = {"reason": reason, "code": Status.SETUP.code}
         elif self.stops:
             worker.problem = {"reason": STOPPED, "code": Status.STOPPED.code}

@@ -178,8 +178,7 @@ class MeteredModel:
         on_wait = listener.heed if listener else lambda: None
         prompt = self._prompt_tokens(messages, options.get("commands", ()))
         grant = self._reserve(prompt, min(max_reply, at_most or max_reply), on_wait)
-        limits = [limit for limit in (at_most, grant["at_most"]) if limit]
-        options["at_most"] = min(limits, default=None)
+        options["at_most"] = min((limit for limit in (at_most, grant["at_most"]) if limit), default=None)
         try:
             completion = self._model.complete(messages, **options)
         except BaseException:  # Ctrl-C too
@@ -290,12 +289,12 @@ def join_fleet(descriptor: int, local_folder: str) -> Iterator[dict[str, Any]]:
         versions = {"version": __version__, "python": platform.python_version()}
         head.tell("hello", **versions, pid=os.getpid(), host=socket.gethostname(), local_folder=local_folder)
         order = head.receive_order(local_folder)
-        # JSON turned the tuples among the flags into lists.
-        order["given"] = {k: tuple(v) if isinstance(v, list) else v for k, v in order["given"].items()}
+        flags = order["given"].items()  # JSON turned their tuples into lists
+        order["given"] = {name: tuple(value) if isinstance(value, list) else value for name, value in flags}
         if order["lease"]:
             stack.callback(run_over.set)
-            arguments = (head, order["lease"], run_over)
-            threading.Thread(target=hold_lease, args=arguments, name="lease", daemon=True).start()
+            hold = partial(hold_lease, head, order["lease"], run_over)
+            threading.Thread(target=hold, name="lease", daemon=True).start()
         with exclusive_lock(Path(order["folder"]) / LOCK_FILE):
             if local_folder:
                 sender = FolderSender(Path(local_folder), echo, is_complete=True)

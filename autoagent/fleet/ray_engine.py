@@ -43,14 +43,13 @@ class Relay:
 
     async def start(self, folder: str, nonce: str, variables: Mapping[str, str], cwd: str) -> None:
         """Start a worker for the run in `folder`, or in a temporary folder if this node does not share that."""
-        self._local_folder = (
-            "" if shares_folder(Path(folder).parent, nonce) else tempfile.mkdtemp(prefix="autoagent-fleet-")
-        )
+        is_shared = shares_folder(Path(folder).parent, nonce)
+        self._local_folder = "" if is_shared else tempfile.mkdtemp(prefix="autoagent-fleet-")
         ours, theirs = socket.socketpair()
         run_folder = Path(self._local_folder or folder)
         with theirs:
             cwd = cwd if Path(cwd).is_dir() and not self._local_folder else str(run_folder)
-            self._process = spawn_worker(run_folder, theirs, variables, cwd=cwd, local_folder=self._local_folder)
+            self._process = spawn_worker(run_folder, theirs, variables, cwd=cwd, local=self._local_folder)
         self._lines, self._to_worker = await asyncio.open_connection(sock=ours)
 
     async def read(self) -> bytes:
@@ -178,8 +177,7 @@ class RayEngine(Engine):
             raise StateError(f"The settings are more than {MAX_VARIABLES_BYTES:,} bytes, too large for a worker.")
         self.variables = dict(variables)
         self.idle_relays: list[Any] = []
-        self.nonce = secrets.token_hex(16)
-        self._is_marked = False
+        self.nonce, self._is_marked = secrets.token_hex(16), False
         self._has_joined = not ray.is_initialized()
         if self._has_joined:
             join(address)
@@ -238,8 +236,7 @@ def join(address: str) -> None:
 def own_cluster() -> str:
     """Return the address of a cluster that this user or root runs on this machine. Raises ConnectionError if none.
 
-    Ray itself would accept any user's cluster, found by a world-writable file or by any process, and the cluster gets
-    the user's keys.
+    Ray itself would accept any user's cluster, found by a world-writable file or by any process, and send it the keys.
     """
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

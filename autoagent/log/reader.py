@@ -95,8 +95,7 @@ def effective(all_events: Iterable[Event], rewinds: Sequence[events.Rewound]) ->
 
     The money and time of events taken back still count.
     """
-    pending = deque(rewinds)
-    step = 0
+    pending, step = deque(rewinds), 0
     for event in all_events:
         while pending and pending[0].seq <= event.seq:
             pending.popleft()
@@ -163,8 +162,7 @@ def scan_log(path: Path) -> Scan:
 
 @lru_cache(maxsize=1)
 def _scan(path: Path, *_: int) -> Scan:
-    count = 0
-    has_sub_agents = False
+    count, has_sub_agents = 0, False
     boundaries: list[Event] = []
     skipped = {kind.encode() for kind in EVENTS.keys() - {kind.type for kind in _BOUNDARY_EVENTS}}
     for count, line, head in _raw_lines(path):  # the last number is the count

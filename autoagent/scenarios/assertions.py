@@ -17,20 +17,16 @@ _MAX_PART_CHARACTERS = 200  # of a quoted part
 
 
 def differences(
-    session: ScenarioSession,
-    outcome: ProcessOutcome,
-    endpoint: ScriptedEndpoint,
-    events: Mapping[str, int],
-    folder: Path,
+    session: ScenarioSession, end: ProcessOutcome, endpoint: ScriptedEndpoint, events: Mapping[str, int], folder: Path
 ) -> Iterator[str]:
     """Yield the differences of a session that ended by itself, each with the `file:line` of its expectation.
 
     `events` are counts by type. `folder` is the folder after the session.
     """
     expected = session.expected
-    if outcome.code != expected.code:
-        yield f"{expected.place}: exit: expected {expected.code}, but it ended with {outcome.code}."
-    yield from _on_screen(expected, outcome.screen)
+    if end.code != expected.code:
+        yield f"{expected.place}: exit: expected {expected.code}, but it ended with {end.code}."
+    yield from _on_screen(expected, end.screen)
     yield from _in_prompts(expected, endpoint.prompts)
     for file in expected.files:
         yield from _file(file, folder)
@@ -46,8 +42,8 @@ def differences(
     elif endpoint.replies:
         yield f"{replies} {len(endpoint.replies)} of {len(session.replies)} were not used."
     answers = len(session.answers)
-    if outcome.answers_typed is not None and outcome.answers_typed < answers:
-        yield f"{expected.place}: answers: {answers - outcome.answers_typed} of {answers} were not used."
+    if end.answers_typed is not None and end.answers_typed < answers:
+        yield f"{expected.place}: answers: {answers - end.answers_typed} of {answers} were not used."
 
 
 def _on_screen(expected: Expected, screen: str) -> Iterator[str]:

@@ -98,7 +98,7 @@ class Scenario:
 
 
 DEFAULT_SECONDS = 60.0  # for a scenario
-MAX_ANSWER_CHARACTERS = 1000  # a terminal accepts only a few thousand at once
+MAX_CHARACTERS = 1000  # of an answer: a terminal accepts only a few thousand at once
 
 _SCREEN_VARIABLES = {"LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
 
@@ -226,10 +226,8 @@ def _answer(entry: YamlEntry) -> str:
     if entry.node.id == "scalar" and entry.node.tag.endswith(":null"):
         raise SettingsError(f'{entry.where}: holds an empty item; write "" for Enter alone.')
     answer = entry.text()
-    if not answer.isprintable() or len(answer) > MAX_ANSWER_CHARACTERS:
-        raise SettingsError(
-            f"{entry.where}: an answer is one line of at most {MAX_ANSWER_CHARACTERS} characters to type."
-        )
+    if not answer.isprintable() or len(answer) > MAX_CHARACTERS:
+        raise SettingsError(f"{entry.where}: an answer is one line of at most {MAX_CHARACTERS} characters to type.")
     return answer
 
 

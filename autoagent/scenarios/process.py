@@ -105,11 +105,9 @@ class _Typist:
 
     def __init__(self, terminal: int, answers: Sequence[str]) -> None:
         self.answers_typed = self.eofs_sent = 0
-        self._terminal = terminal
-        self._answers = answers
+        self._terminal, self._answers = terminal, answers
         self._size_at_typing = -1  # bytes of the output when the last line was typed
-        self._size = 0
-        self._size_time = 0.0  # when the output reached this size
+        self._size, self._size_time = 0, 0.0  # of the output, and when it reached this size
 
     def look(self, output: bytes) -> None:
         """Type the next line if the output ends with an unanswered question."""

@@ -105,9 +105,8 @@ class _Stage:
         old_events = _events(state)
         outcome = start(arguments, self.folder, self.variables, session.answers, seconds)
         if outcome.code is None:
-            return [
-                f"{place}: it took longer than {self.scenario.seconds:g} s (`seconds`) and was ended."
-            ], outcome.screen
+            problem = f"{place}: it took longer than {self.scenario.seconds:g} s (`seconds`) and was ended."
+            return [problem], outcome.screen
         try:
             events = _events(state) - old_events
         except StateError as error:

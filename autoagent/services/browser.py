@@ -33,14 +33,7 @@ REQUEST_LIMIT = 200  # per page
 AT_ONCE = 8
 RESOURCE_LIMIT = 5_000_000  # per answer
 
-_RESOURCE_TYPES = (
-    "document",
-    "script",
-    "stylesheet",
-    "xhr",
-    "fetch",
-    "other",
-)  # kinds of requests needed for a page's text
+_RESOURCE_TYPES = ("document", "script", "stylesheet", "xhr", "fetch", "other")  # all that a page's text needs
 _NOWHERE = "http://127.0.0.1:1"  # never used, as no request is let through
 _CHROMIUM = (
     "--host-resolver-rules=MAP * ~NOTFOUND",

@@ -43,8 +43,7 @@ class BytePairs:
     def __init__(self, ranks: bytes, pattern: str, count_long: Callable[[bytes], int]) -> None:
         import numpy as np
 
-        chunks = []
-        begin = 0
+        chunks, begin = [], 0
         while begin < len(ranks):
             end = ranks.find(b"\n", begin + _CHUNK_BYTES) + 1 or len(ranks)
             chunks.append(np.fromiter(map(hash, map(a2b_base64, ranks[begin:end].split()[::2])), "<i8"))

@@ -28,7 +28,7 @@ _STAND_INS = frozenset({
     "here", "empty", "unused",
 })  # fmt: skip
 
-_UNMASKED_KEYS = frozenset({"changed", "byproducts"})  # never masked in JSON: names of files, which the program acts on
+_UNMASKED = frozenset({"changed", "byproducts"})  # never masked in JSON: names of files, which the program acts on
 
 # Shapes that also fit ordinary hyphenated words require a digit.
 _SHAPES = (
@@ -123,8 +123,7 @@ class Redactor:
             return self.mask(value)
         if isinstance(value, Mapping):
             return {
-                self.mask(str(key)): item if key in _UNMASKED_KEYS else self._masked(item)
-                for key, item in value.items()
+                self.mask(str(key)): item if key in _UNMASKED else self._masked(item) for key, item in value.items()
             }
         if isinstance(value, (list, tuple)):
             return [self._masked(item) for item in value]
@@ -143,9 +142,6 @@ def _is_placeholder_password(user: str, password: str) -> bool:
     Stricter than for a key: a password that a person chose is often a word or two.
     """
     words = re.findall(r"[^\W_]+", password.lower())
-    repeats_one = len(set("".join(words) or password)) == 1  # `xxxx`, `***`
-    return (
-        password == user
-        or repeats_one
-        or bool(_VARIABLE.fullmatch(password) or (words and _STAND_INS.issuperset(words)))
-    )
+    if password == user or len(set("".join(words) or password)) == 1:  # the second: `xxxx`, `***`
+        return True
+    return bool(_VARIABLE.fullmatch(password) or (words and _STAND_INS.issuperset(words)))
