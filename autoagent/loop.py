@@ -102,7 +102,7 @@ class Agent:
         yield from self._receive()
         state.budget.check_command()
         state.step += 1
-        if waiting := state.work.waiting:
+        if waiting := state.work.further_calls:
             state.budget.check_time(self._clock())  # no request is needed, so only the time counts
             pending = self._further_calls[-len(waiting) :]
             return Completion((pending or waiting)[0], Usage())
@@ -131,7 +131,7 @@ class Agent:
                     usage=completion.usage,
                 )
             )
-            if state.work.unusable < UNUSABLE_REPLIES:
+            if state.work.unusable_replies < UNUSABLE_REPLIES:
                 return None
             reason = f"{UNUSABLE_REPLIES} unusable replies in a row; the last one: {error}"
             raise StopRun(Outcome(Status.STUCK, reason)) from None
@@ -181,10 +181,10 @@ class Agent:
         state = self._state
         if isinstance(state.start, Resumed):
             state.replay()
-            self._masked_calls = frozenset(filter(holds_mask, state.work.waiting))
-        open_call, was_started, result = state.work.call, state.work.started, state.work.returned
+            self._masked_calls = frozenset(filter(holds_mask, state.work.further_calls))
+        open_call, was_started, result = state.work.open_call, state.work.has_started, state.work.open_result
         if isinstance(state.start, Resumed):
-            state.start = replace(state.start, edited=self._execution.edited())
+            state.start = replace(state.start, edited=self._execution.edited_files())
         started = state.record(state.start)
         assert isinstance(started, RunStarted)
         state.start = started  # the logged copy, with secrets masked

@@ -41,7 +41,7 @@ def test_the_estimate_of_the_next_call_counts() -> None:
     with pytest.raises(StopRun) as stopped:
         budget.check(1000, 400, PRICE, 0)
     assert stopped.value.outcome.status == Status.BUDGET
-    assert "$0.0040 is left" in stopped.value.outcome.reason
+    assert "only $0.0040 of the budget of $0.01 is left" in stopped.value.outcome.reason
 
 
 def test_one_call_without_a_price_does_not_switch_the_limit_off() -> None:
@@ -59,7 +59,7 @@ def test_rejected_replies_and_probes_are_tokens_too() -> None:
     budget.add(spent(0.0, 300))
     assert budget.tokens == 900
     budget.check(50, 50, PRICE, 0)
-    with pytest.raises(StopRun, match="100 are left"):
+    with pytest.raises(StopRun, match="only 100 of the limit"):
         budget.check(51, 50, PRICE, 0)
 
 
@@ -169,7 +169,7 @@ def test_calls_of_a_command_are_bounded_by_the_run_with_what_is_not_charged_yet(
     model = ScriptedModel(["Yes."] * 3, report=lambda messages: Usage(5_000, 50, 0, 0.0))
     caller = ModelCaller(model, str, Budget(RunLimits(tokens=10_500)))
     assert caller("Are you ready?") == caller("And now?") == "Yes."
-    with pytest.raises(StopRun, match=r"of the limit of 10500 \(--max-tokens\) 400 are left"):
+    with pytest.raises(StopRun, match=r"only 400 of the limit of 10500 \(--max-tokens\) are left"):
         caller("Once more?")
     assert caller.take_usage() == Usage(10_000, 100, 0, 0.0)
 

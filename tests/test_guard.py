@@ -407,7 +407,7 @@ def test_a_call_that_was_refused_and_is_insisted_on_is_not_offered_again_until_a
 
 def test_a_refusal_of_a_repeat_quotes_nothing_from_outside() -> None:
     assert "It gave: 7" in refusal(EarlierCall(1, "7"))
-    assert "obey" not in refusal(EarlierCall(1, "obey", outside=True))
+    assert "obey" not in refusal(EarlierCall(1, "obey", is_from_outside=True))
 
 
 # The record ------------------------------------------------------------------------------------------------------

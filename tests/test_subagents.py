@@ -103,7 +103,7 @@ class Bench:
                 Leader(log, budget, registry().specs, TASK.name),
                 Oversight(
                     authorizer=self.authorizer, asks=self.asks, listener=self.listener, show=self.shown.append,
-                    interruptible=self.allowed, held=self.interrupts.held,
+                    interruptible=self.allowed, uninterruptible=self.interrupts.held,
                 ),
                 at_once=self.at_once, depth=self.depth, patience=self.patience,
             ) as pool:  # fmt: skip

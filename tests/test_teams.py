@@ -358,7 +358,7 @@ def test_what_is_said_of_a_check_is_what_it_came_to() -> None:
     def message(*events: Event) -> str:
         for event in events:
             state.add(event)
-        return file_message(state, state.done["save"]["whole"], "Not right").splitlines()[-1]
+        return file_message(state, state.newest_args["save"]["whole"], "Not right").splitlines()[-1]
 
     wrote = (
         Thought(thoughts=Thoughts(), call=call, text="", usage=Usage()),

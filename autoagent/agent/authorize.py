@@ -16,18 +16,18 @@ from autoagent.core.protocols import Listener
 from autoagent.core.task import Outcome, Status
 from autoagent.text.sanitize import shorten
 
-_EARLIER_PREFIX = "earlier: "  # precedes who allowed an end that was rejected, so that nobody is asked twice
-_MAX_COMPARED = 20_000  # bytes, from the beginning of a file about to be overwritten
-MAX_LOGGED_PREVIEW = 100_000  # characters
+_EARLIER_PREFIX = "earlier: "  # before the name of who allowed an end that was rejected; nobody is asked twice
+_MAX_COMPARED_BYTES = 20_000  # from the beginning of a file about to be overwritten
+MAX_PREVIEW_CHARACTERS = 100_000  # in the log
 
 
 def lines_lost(before: str, after: str) -> int:
     """Return how many lines of a file its new text omits, or 0 if they are few or only changed."""
     old, new = (
-        [line.strip() for line in text[:_MAX_COMPARED].splitlines() if line.strip()] for text in (before, after)
+        [line.strip() for line in text[:_MAX_COMPARED_BYTES].splitlines() if line.strip()] for text in (before, after)
     )
-    lost = sum(line not in new and not get_close_matches(line, new, n=1) for line in old)
-    return lost if lost > max(1, len(old) / 2) else 0
+    lost_count = sum(line not in new and not get_close_matches(line, new, n=1) for line in old)
+    return lost_count if lost_count > max(1, len(old) / 2) else 0
 
 
 class Authorization:
@@ -38,20 +38,20 @@ class Authorization:
         self._authorizer = state.policy.authorizer
         self._listener = listener
         self.interruptible = state.policy.interruptible
-        self._warned_of: set[str] = set()  # the user's files that a small model wanted to delete
-        self._has_insisted = False  # whether it has asked again to delete such a file
+        self._warned_paths: set[str] = set()  # user files that a small model wanted to delete
+        self._has_insisted = False  # whether the model has proposed such a deletion again
 
     def authorize(self, call: Call) -> Generator[Event, None, Proposal | None]:
         """Return the proposal to run, with arguments the user may have changed, or None if it is refused."""
         state, proposal = self._state, self._propose(call)
         earlier = state.loop_guard.earlier_call(replace(proposal, call=state.logged(call)))
         reason = refusal(earlier, state.failing()) if earlier else ""
-        with suppress(CommandError):  # such as for a path outside: the command will fail and say why
+        with suppress(CommandError):  # such as a path outside of the workspace: the command will fail and say why
             reason = reason or self._reckless_write(proposal)
         if reason:
             yield state.record(Decided(call_id=call.id, allowed=False, by="loop guard", reason=reason))
             return None
-        proposed = call
+        original_call = call
         verdict = yield from self._decide(proposal)
         while verdict.args is not None or (verdict.change is not None and not verdict.reason):
             if verdict.change is not None:
@@ -70,7 +70,7 @@ class Authorization:
                 allowed=verdict.allowed,
                 by=verdict.by,
                 reason="" if is_by_user else verdict.reason,
-                args=None if call is proposed else call.args,
+                args=None if call is original_call else call.args,
                 elsewhere=verdict.elsewhere,
             )
         )
@@ -86,15 +86,15 @@ class Authorization:
         Small models send an addition in place of the whole file, and delete a file to remove some of its lines.
         Deleting is refused once per file, until the model insists once.
         """
-        effects, state = proposal.spec.effects, self._state
+        state, effects = self._state, proposal.spec.effects
         if not state.start.style.guided or effects is None:
             return ""
         if proposal.risk == "irreversible" and any(p.meaning == "entry" for p in proposal.spec.parameters):
             path = state.tools.context.workspace.display(str(next(iter(proposal.call.args.values()))))
-            self._has_insisted = self._has_insisted or path in self._warned_of
+            self._has_insisted = self._has_insisted or path in self._warned_paths
             if self._has_insisted or self._is_created_by_run(path):
                 return ""
-            self._warned_of.add(path)
+            self._warned_paths.add(path)
             return (
                 f"{proposal.call.name} takes away all of {path}, which was there before you began. To take out some of "
                 "its lines, use edit_file. If the whole file is to go, delete it again."
@@ -106,13 +106,13 @@ class Authorization:
         path, size = workspace.display(path_arg), workspace.size(path_arg)
         if not size or self._is_created_by_run(path):
             return ""
-        if path not in state.work.handled:
+        if path not in state.work.known_paths:
             return f"{path} is there already, and you have not read it. Read it first, or write to another file."
-        lost = lines_lost(workspace.read(path, _MAX_COMPARED).decode("utf-8", "replace"), text)
-        if size > _MAX_COMPARED or not lost:
+        lost_count = lines_lost(workspace.read(path, _MAX_COMPARED_BYTES).decode("utf-8", "replace"), text)
+        if size > _MAX_COMPARED_BYTES or not lost_count:
             return ""
         return (
-            f"{lost} lines of {path} are not in your text: they would be lost. To keep them, use edit_file or "
+            f"{lost_count} lines of {path} are not in your text: they would be lost. To keep them, use edit_file or "
             "append_to_file. To replace the whole file, delete it first."
         )
 
@@ -165,7 +165,7 @@ class Authorization:
         logged_call = self._state.logged(proposal.call)
         event = Proposed(
             call=logged_call,
-            preview=shorten(proposal.preview, MAX_LOGGED_PREVIEW),
+            preview=shorten(proposal.preview, MAX_PREVIEW_CHARACTERS),
             warning=proposal.warning,
             masked=logged_call is not proposal.call,
             risk=proposal.risk,

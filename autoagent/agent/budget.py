@@ -24,15 +24,16 @@ from autoagent.core.frozen import dataclass
 from autoagent.core.model import Price, Usage
 from autoagent.core.task import Outcome, Status
 
-FIRST_REPLY = 1000  # tokens expected of the first reply
-_NOTHING = Usage()
-_RECENT_REPLIES = 20  # replies from which the length of the next is estimated
-_GROWTH = 1.25  # how much longer than the longest of them the next may be
+FIRST_REPLY_TOKENS = 1000  # expected of the first reply
+_NONE = Usage()
+_MAX_RECENT_REPLIES = 20  # replies from which the length of the next is estimated
+_REPLY_MARGIN = 1.25  # the next reply may be this much longer than the longest of them
+_MIN_USD = 1e-9  # the lowest ceiling on money, since 0 means none
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """Hold the ceilings; 0 means none.
+    """The ceilings of a run; 0 means none.
 
     `usd`, `tokens` and `seconds` of work apply to the whole run. `commands`, `requests` to the model and `deadline`
     (seconds since the epoch) apply to one process, so that a resumed run can go on.
@@ -57,7 +58,7 @@ class Budget:
     One thread uses a budget, but its shares may belong to other threads at the same time.
     """
 
-    NOT_KEPT = ("limits", "time", "_shares", "_is_open")  # in a checkpoint
+    NOT_IN_CHECKPOINT = ("limits", "time", "_shares", "_is_open")
 
     def __init__(self, limits: RunLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
@@ -67,8 +68,8 @@ class Budget:
         self._own_commands = 0
         self._own_requests = 0
         self._shares: list[Budget] = []
-        self._is_open = False  # whether this is a share in use, which is reserved in full
-        self._replies: deque[int] = deque(maxlen=_RECENT_REPLIES)  # tokens per reply
+        self._is_open = False  # whether this is a share in use, so that all of it is reserved
+        self._replies: deque[int] = deque(maxlen=_MAX_RECENT_REPLIES)  # tokens per reply
 
     def add(self, event: events.Event) -> None:
         """Apply one event."""
@@ -118,7 +119,7 @@ class Budget:
         self._absorb()
         limits, committed = self.limits, self._committed
         remaining = limits.commands - committed.commands
-        commands = max(int(remaining * part), min(1, remaining - 1))
+        commands = max(int(remaining * part), min(1, remaining - 1))  # at least 1, if another remains for this agent
         share_limits = RunLimits(
             usd=(limits.usd - committed.usd) * part,
             tokens=int((limits.tokens - committed.tokens) * part),
@@ -145,7 +146,7 @@ class Budget:
             remaining = max(0.0, usd - self.usd)
             for share in [share for share in self._shares if share._is_open]:
                 limit = share.usd + remaining
-                share.change_usd(max(min(share.limits.usd or limit, limit), 1e-9))  # 0 would mean none
+                share.change_usd(max(min(share.limits.usd or limit, limit), _MIN_USD))
 
     def give_back(self) -> None:
         """Return the unspent share to its parent."""
@@ -184,8 +185,8 @@ class Budget:
     def _reserved(self) -> RunLimits:
         limits = self.limits if self._is_open else RunLimits()
         return RunLimits(
-            max(limits.usd, self.usd),
-            max(limits.tokens, self.tokens),
+            usd=max(limits.usd, self.usd),
+            tokens=max(limits.tokens, self.tokens),
             commands=max(limits.commands, self.commands),
             requests=max(limits.requests, self.requests),
         )
@@ -193,7 +194,7 @@ class Budget:
     @property
     def expected_reply(self) -> int:
         """Return the tokens expected of the next reply, estimated from recent ones."""
-        return int(_GROWTH * max(self._replies)) if self._replies else FIRST_REPLY
+        return int(_REPLY_MARGIN * max(self._replies)) if self._replies else FIRST_REPLY_TOKENS
 
     def allowance(self, prompt_tokens: int, price: Price | None) -> int | None:
         """Return how many tokens the reply to such a prompt may have, or None without ceilings."""
@@ -212,16 +213,16 @@ class Budget:
         limits, committed = self.limits, self._committed
         if limits.requests and committed.requests >= limits.requests:
             commands = limits.commands
-            hint = f" (-l {commands}: as many commands, and 2 x {commands} + 3 requests)"
+            hint = f" (-l {commands} allows 2 x {commands} + 3 requests)"
             is_share = limits.requests != requests_for(commands)  # a sub-agent's limit, cut to the remainder
             text = f"The limit of {limits.requests} requests to the model is reached{'' if is_share else hint}."
             raise StopRun(Outcome(Status.LIMIT, text))
         self.check_size(prompt_tokens, reply_tokens, price)
 
-    def check_size(self, prompt_tokens: int, reply_tokens: int, price: Price | None, pending: Usage = _NOTHING) -> None:
+    def check_size(self, prompt_tokens: int, reply_tokens: int, price: Price | None, pending: Usage = _NONE) -> None:
         """Raise StopRun if a request of this size would exceed the ceiling on tokens or money.
 
-        `pending` is used already, and not charged yet.
+        `pending` has been used but not yet charged.
         """
         limits, committed = self.limits, self._committed
         tokens = committed.tokens + pending.prompt + pending.completion
@@ -230,8 +231,8 @@ class Budget:
             raise StopRun(
                 Outcome(
                     Status.BUDGET,
-                    f"The next call may take {prompt_tokens + reply_tokens} tokens; of the limit of {limits.tokens} "
-                    f"(--max-tokens) {max(0, limits.tokens - tokens)} are left.",
+                    f"The next call may take {prompt_tokens + reply_tokens} tokens, but only "
+                    f"{max(0, limits.tokens - tokens)} of the limit of {limits.tokens} (--max-tokens) are left.",
                 )
             )
         estimate = estimated_cost(prompt_tokens, reply_tokens, price) or 0.0
@@ -239,8 +240,8 @@ class Budget:
             raise NoMoneyException(
                 Outcome(
                     Status.BUDGET,
-                    f"The next call may cost ${estimate:.4f}; of the budget of ${limits.usd:g} "
-                    f"${max(0.0, limits.usd - usd):.4f} is left.",
+                    f"The next call may cost ${estimate:.4f}, but only ${max(0.0, limits.usd - usd):.4f} "
+                    f"of the budget of ${limits.usd:g} is left.",
                 )
             )
 
@@ -259,9 +260,9 @@ class Budget:
     def check_command(self) -> None:
         """Raise StopRun if no further command may start."""
         if self.limits.commands and self._committed.commands >= self.limits.commands:
-            number = self.limits.commands
-            noun = "command" if number == 1 else "commands"
-            raise StopRun(Outcome(Status.LIMIT, f"The limit of {number} {noun} (-l) is reached."))
+            count = self.limits.commands
+            noun = "command" if count == 1 else "commands"
+            raise StopRun(Outcome(Status.LIMIT, f"The limit of {count} {noun} (-l) is reached."))
 
     def describe_remaining(self, now: float) -> str:
         """Describe the remaining limits in a line for the prompt, or return '' without limits."""
@@ -287,7 +288,7 @@ def estimated_cost(prompt_tokens: int, reply_tokens: int, price: Price | None) -
     return (prompt_tokens * price.prompt + reply_tokens * price.completion) / 1e6
 
 
-# events that may also be written between two processes
+# Events that may also be written between two processes, so that the time before them was no work.
 _UNTIMED = (events.Undone, events.Rewound, events.Forked, events.Snapshot, events.SystemNotice, events.Feedback)
 
 
@@ -297,7 +298,7 @@ class WorkingTime:
     Events of older versions carry no working time. For them, all time between events of one process counts.
     """
 
-    NOT_KEPT = ("_clock", "_resumed_at", "_idle_since")  # in a checkpoint
+    NOT_IN_CHECKPOINT = ("_clock", "_resumed_at", "_idle_since")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.recorded = 0.0

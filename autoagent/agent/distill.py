@@ -18,10 +18,10 @@ from autoagent.text.quoting import EXPLANATION, mark_untrusted
 from autoagent.text.sanitize import shorten
 from autoagent.text.tokens import Count
 
-MAX_STEPS_TOKENS = 6000  # of the run's steps in the question
+MAX_STEPS_TOKENS = 6000  # for the run's steps in the question
 WINDOW_DIVISOR = 4  # the steps take at most a quarter of the window
 MAX_REPLY_TOKENS = 500
-_MAX_STEP_LENGTH = 500  # characters of a step's outcome
+_MAX_STEP_CHARACTERS = 500  # of a step's outcome
 _OLDEST_DIVISOR = 3  # the first steps get a third of the room if not all fit
 
 _INSTRUCTION = """\
@@ -52,11 +52,11 @@ place of one of these begins with "- [replaces N] ", with its number for N.
 def distill(state: State, call: SideCall, outcome: Outcome) -> Generator[Event, None, list[str]]:
     """Return the facts of a run, extracted by a model if the policy asks for it and the model's style allows it.
 
-    Those from an earlier process are reused.
+    The facts that an earlier process obtained are reused.
     """
     if not state.policy.distils or not state.start.style.reasons:
         return []
-    answer: Answered | str | None = state.work.distilled
+    answer: Answered | str | None = state.work.facts_answer
     if answer is None:
         room = min(MAX_STEPS_TOKENS, state.start.window // WINDOW_DIVISOR)
         candidates = replaceable_memories(state.history)
@@ -74,7 +74,7 @@ def distill(state: State, call: SideCall, outcome: Outcome) -> Generator[Event, 
         question = Question([Message("user", prompt)], PURPOSE, activity, MAX_REPLY_TOKENS, seconds=MAX_SECONDS)
         try:
             answer = yield from call.ask(question)
-        except StopRun as stop:  # the run is over as it is
+        except StopRun as stop:  # the run is over anyway
             answer = str(stop)
     if isinstance(answer, str):
         yield state.record(Retried(reason=f"No facts of the run were kept: {answer}"))
@@ -84,26 +84,26 @@ def distill(state: State, call: SideCall, outcome: Outcome) -> Generator[Event, 
 
 def _steps(recorded: Iterable[Event]) -> Iterator[str]:
     """Yield a line or two for each notable step, feedback and notice, with outside text marked."""
-    asked: events.Thought | None = None
+    thought: events.Thought | None = None
     for event in recorded:
         match event:
             case events.Thought():
-                asked = event
+                thought = event
             case events.Feedback():
-                yield f"The user said: {shorten(event.text, _MAX_STEP_LENGTH)}"
+                yield f"The user said: {shorten(event.text, _MAX_STEP_CHARACTERS)}"
             case events.AgentMessage():
                 yield f"{event.heading} {_quote(event.text, event.meta.untrusted, event)}"
-            case events.Returned() if asked is not None:
+            case events.Returned() if thought is not None:
                 meta = event.meta
                 if meta.repeat or meta.kept or meta.finished is not None or event.put_off:
                     continue
-                reasoning = " ".join(asked.thoughts.text.split())
-                text = shorten(f"{reasoning} {asked.call}", _MAX_STEP_LENGTH)
+                reasoning = " ".join(thought.thoughts.text.split())
+                text = shorten(f"{reasoning} {thought.call}", _MAX_STEP_CHARACTERS)
                 yield f"{event.step}. {text} {event.outcome}: {_quote(event.text, meta.untrusted, event)}"
 
 
 def _quote(text: str, source: str, event: Event) -> str:
-    excerpt = shorten(text, _MAX_STEP_LENGTH)
+    excerpt = shorten(text, _MAX_STEP_CHARACTERS)
     return mark_untrusted(excerpt, source, run=event.run, step=event.step) if source else excerpt
 
 
@@ -112,7 +112,8 @@ def _fit(lines: Sequence[str], room: int, count: Count) -> list[str]:
     sizes = [count(line) + 1 for line in lines]
     if sum(sizes) <= room:
         return list(lines)
-    first = sum(used <= room // _OLDEST_DIVISOR for used in accumulate(sizes))
-    last = sum(used <= room - sum(sizes[:first]) for used in accumulate(reversed(sizes[first:])))
-    omitted = len(lines) - first - last
-    return [*lines[:first], f"({omitted} steps are left out here)", *lines[len(lines) - last :]]
+    first_count = sum(tokens <= room // _OLDEST_DIVISOR for tokens in accumulate(sizes))
+    last_room = room - sum(sizes[:first_count])
+    last_count = sum(tokens <= last_room for tokens in accumulate(reversed(sizes[first_count:])))
+    note = f"({len(lines) - first_count - last_count} steps are left out here)"
+    return [*lines[:first_count], note, *lines[len(lines) - last_count :]]

@@ -10,8 +10,8 @@ or a time limit is near, the run continues step by step.
 
 Agreement is no evidence: on tasks of unknown kinds, drafts that agree are wrong more often than right.
 
-A draft knows only the goals and the files. So there are none if the user has said more (instructions, settings of the
-prompt, a core of memories, attachments, feedback), or if an extension takes part in the steps.
+A draft knows only the goals and the files. Therefore none is made if the user has said more (instructions, settings of
+the prompt, a core of memories, attachments, feedback), or if an extension takes part in the steps.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from autoagent.workspace.gate import shown
 
 PURPOSE = "draft"
 _MAX_DRAFTS = 6
-_ENOUGH = 3  # drafts that agree
+_ENOUGH_DRAFTS = 3  # that agree
 _MAX_MENDS = 2  # of a program, by a preamble
 _MAX_TEST_SECONDS = 10.0  # slower tests do not run with each draft
-_MAX_FAILURE_OUTPUT = 600  # last characters of a failing test
+_MAX_FAILURE_CHARACTERS = 600  # from the end of a failing test's output
 _EMPTY_TEXTS = ("", "{}", "[]")  # of files without content
 _REPLY_TOKENS = 600
 _REASON_TOKENS = 120
@@ -54,9 +54,11 @@ _SYSTEM = """Only the standard library of Python is installed.
 
 Response Format:
 One JSON object with `command`, the one to use."""
-_PROGRAM = "Do all of this, and nothing else, with one Python program that reads what it needs from the files."
-_TEXT = "Do all of this, and nothing else, by writing the one file that has to be changed or made. Give its whole text."
-_WHY = "Say in two short sentences why it fails, and what has to be changed in which function."
+_PROGRAM_REQUEST = "Do all of this, and nothing else, with one Python program that reads what it needs from the files."
+_FILE_REQUEST = (
+    "Do all of this, and nothing else, by writing the one file that has to be changed or made. Give its whole text."
+)
+_REASON_REQUEST = "Say in two short sentences why it fails, and what has to be changed in which function."
 
 
 Outcome = tuple[tuple[str, str], ...]
@@ -65,7 +67,7 @@ Outcome = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class _Attempts:
-    """Hold the files that the drafts see, the tests and programs that try them out, and the results.
+    """The files that the drafts see, the tests and programs that try them out, and the results.
 
     `replies` holds the usable drafts by whether they pass the tests and by their outcome, and marks those that are
     programs.
@@ -73,7 +75,7 @@ class _Attempts:
 
     files: Mapping[str, str]
     runs: Sequence[TrialRun]
-    began: float
+    started_at: float
     count: int = 0
     replies: dict[tuple[bool, Outcome], list[tuple[bool, str]]] = field(default_factory=lambda: defaultdict(list))
 
@@ -112,28 +114,28 @@ class Drafts:
         is_long = sum(map(state.count, files.values())) > self._call.model.window // _SHARE_DIVISOR
         if not files or is_long or not self._commands(files, ()):
             return None
-        began = self._policy.clock()
+        started_at = self._policy.clock()
         runs = run_tests(state, entries)
-        failed = [run for run in runs if run.fails]
-        paths = tuple(path for run in failed for path in run.paths)
-        outputs = [state.guard.quote(state.log.masked(run.output)[-_MAX_FAILURE_OUTPUT:]) for run in failed]
-        failures = [f"\n\n{run.title}:\n```\n{output}\n```" for run, output in zip(failed, outputs, strict=True)]
-        if self._policy.clock() - began > _MAX_TEST_SECONDS:
+        failed_runs = [run for run in runs if run.fails]
+        failed_paths = tuple(path for run in failed_runs for path in run.paths)
+        outputs = [state.guard.quote(state.log.masked(run.output)[-_MAX_FAILURE_CHARACTERS:]) for run in failed_runs]
+        failures = [f"\n\n{run.title}:\n```\n{output}\n```" for run, output in zip(failed_runs, outputs, strict=True)]
+        if self._policy.clock() - started_at > _MAX_TEST_SECONDS:
             runs = [run for run in runs if not run.is_of_tests]
-        attempts, interrupted = _Attempts(files, runs, began), False
+        attempts, is_interrupted = _Attempts(files, runs, started_at), False
         try:
-            yield from self._draft(attempts, self._commands(files, paths), "".join(failures))
+            yield from self._draft(attempts, self._commands(files, failed_paths), "".join(failures))
         except KeyboardInterrupt:
-            interrupted = True
+            is_interrupted = True
         except (ModelError, StopRun) as error:  # the next step meets it again
             if is_signal(error):
                 raise
             yield state.record(Retried(reason=f"There is no further draft: {error}"))
-        passes, best = (False, []) if interrupted else attempts.best()
+        passes, best = (False, []) if is_interrupted else attempts.best()
         is_fix = passes and any(run.fails for run in runs)
         agree = len(best) if is_fix or len(best) > 1 else 0
-        yield state.record(Drafted(drafts=attempts.count, agree=agree, shown=tuple(files), failed=paths))
-        if interrupted:  # after the drafts, which did not know what the user says now
+        yield state.record(Drafted(drafts=attempts.count, agree=agree, shown=tuple(files), failed=failed_paths))
+        if is_interrupted:  # after the drafts, which did not know what the user says now
             yield from self._user.interrupted()
         return Completion(best[0], Usage()) if agree else None
 
@@ -142,9 +144,9 @@ class Drafts:
         files, runs = attempts.files, attempts.runs
         may_fail, notes = any(run.fails for run in runs if run.is_of_tests), ""
         for number, spec in enumerate(specs):
-            spent = self._policy.clock() - attempts.began
-            limit = self._policy.budget.check_time(attempts.began + spent)
-            if number and (spent + spent / number) * _SHARE_DIVISOR > spent + limit:
+            seconds = self._policy.clock() - attempts.started_at
+            seconds_left = self._policy.budget.check_time(attempts.started_at + seconds)
+            if number and (seconds + seconds / number) * _SHARE_DIVISOR > seconds + seconds_left:
                 break  # another draft would leave too little time for the work itself
             text = yield from self._ask(files, spec, failures, notes, number)
             with self._policy.interruptible():
@@ -166,12 +168,12 @@ class Drafts:
                 continue
             group = attempts.replies[trial.passes, outcome]
             group.append((is_program, text))
-            if trial.passes and (len(group) == _ENOUGH or _is_mixed(group)):
+            if trial.passes and (len(group) == _ENOUGH_DRAFTS or _is_mixed(group)):
                 break
 
     def _is_due(self) -> bool:
         state, work, history = self._state, self._state.work, self._state.history
-        untouched = work.tree == work.base if work.tree else not work.changed
+        is_untouched = work.tree == work.base if work.tree else not work.changed
         return (
             state.start.style.drafts
             and self._policy.runs_tests
@@ -179,28 +181,28 @@ class Drafts:
             and self._context.sandbox.confines
             and state.tools.part is NO_PART
             and is_usual(state.start.system)
-            and work.drafted is None
-            and untouched
+            and work.draft_result is None
+            and is_untouched
             and not (history.core or history.messages)
         )
 
-    def _commands(self, files: Mapping[str, str], failed: Collection[str]) -> list[CommandSpec]:
+    def _commands(self, files: Mapping[str, str], failed_paths: Collection[str]) -> list[CommandSpec]:
         """Return the command that each draft has to use, or none if no program may run.
 
         Some drafts are programs. The others are the text of one file that the goals name, or of an existing file that
-        has not `failed`. If there is code, its texts come first.
+        is not among `failed_paths`. If there is code, its texts come first.
         """
         specs = [(spec.brief(), spec.effects) for spec in self._registry.specs if spec.effects is not None]
-        programs = [s for s, does in specs if does.runs_programs and any(p.code == CODE for p in s.parameters)]
-        writers = [s for s, does in specs if does.writes_whole]
-        named = names_in(" ".join(goal.text for goal in self._state.start.task.goals))
-        named = [name for name in named if not {"", ".."} & {*name.split("/")}]
-        paths = tuple(path for path in dict.fromkeys([*files, *named]) if path not in failed)
+        programs = [s for s, effects in specs if effects.runs_programs and any(p.code == CODE for p in s.parameters)]
+        writers = [s for s, effects in specs if effects.writes_whole]
+        goal_names = names_in(" ".join(goal.text for goal in self._state.start.task.goals))
+        goal_names = [name for name in goal_names if not {"", ".."} & {*name.split("/")}]
+        paths = tuple(path for path in dict.fromkeys([*files, *goal_names]) if path not in failed_paths)
         code = tuple(path for path in paths if code_block.is_code(path) and path in files)
         if not programs or not writers or not paths:
             return programs[:1] * _MAX_DRAFTS
-        bound = [replace(p, choices=code or paths) if p.meaning == "path" else p for p in writers[0].parameters]
-        program, text = programs[0], replace(writers[0], parameters=tuple(bound))
+        parameters = [replace(p, choices=code or paths) if p.meaning == "path" else p for p in writers[0].parameters]
+        program, text = programs[0], replace(writers[0], parameters=tuple(parameters))
         if code:
             return [text, text, text, program, program, program]
         return [program, text, program, text, program, program]
@@ -223,15 +225,15 @@ class Drafts:
         is_text = spec.effects is not None and spec.effects.writes_whole
         if failures and is_text:
             reason = yield from self._call.ask_or_raise(
-                ask([Message("user", f"{task}\n\n{_WHY}")], reply_tokens=_REASON_TOKENS)
+                ask([Message("user", f"{task}\n\n{_REASON_REQUEST}")], reply_tokens=_REASON_TOKENS)
             )
             task += f"\n\nWhat is wrong:\n{reason.text.strip()}"
-        asked = f"{task}\n\n{_TEXT if is_text else _PROGRAM}{notes}"
-        messages = [Message("system", f"{_SYSTEM}{note}"), Message("user", asked)]
-        answered = yield from self._call.ask_or_raise(ask(messages, reply_tokens=_REPLY_TOKENS, commands=(spec,)))
-        return "" if answered.truncated else answered.text
+        request = f"{task}\n\n{_FILE_REQUEST if is_text else _PROGRAM_REQUEST}{notes}"
+        messages = [Message("system", f"{_SYSTEM}{note}"), Message("user", request)]
+        answer = yield from self._call.ask_or_raise(ask(messages, reply_tokens=_REPLY_TOKENS, commands=(spec,)))
+        return "" if answer.truncated else answer.text
 
-    def _try_out(self, text: str, asked: CommandSpec, runs: Sequence[TrialRun]) -> tuple[bool, Trial | None]:
+    def _try_out(self, text: str, required_spec: CommandSpec, runs: Sequence[TrialRun]) -> tuple[bool, Trial | None]:
         """Try a draft out. Return whether it is a program, and its trial, or None if it cannot be used."""
         try:
             call = parse(Completion(text, Usage()), self._registry.check, f"{self._state.step}").call
@@ -240,7 +242,7 @@ class Drafts:
         spec = next(spec for spec in self._registry.specs if spec.name == call.name)
         path = next((str(call.args[p.name]) for p in spec.parameters if p.meaning == "path"), "")
         code = next((str(call.args[p.name]) for p in spec.parameters if p.code), "")
-        if path and not any(path in p.choices for p in asked.parameters):  # it may be any place
+        if path and not any(path in p.choices for p in required_spec.parameters):  # a model may name any place
             return False, None
         tests = [path for run in runs if run.is_of_tests for path in run.paths]
         programs = [run.paths[0] for run in runs if not run.is_of_tests]
@@ -249,8 +251,8 @@ class Drafts:
     def _outcome(self, trial: Trial, files: Mapping[str, str]) -> Outcome:
         """Return the changes of a draft, except for layout."""
         masked = self._state.log.masked
-        found = ((path, text, digest(path, masked(text))) for path, text in sorted(trial.changed.items()))
-        return tuple((path, now) for path, text, now in found if text is None or now != digest(path, files.get(path)))
+        changes = ((path, text, digest(path, masked(text))) for path, text in sorted(trial.changed.items()))
+        return tuple((path, now) for path, text, now in changes if text is None or now != digest(path, files.get(path)))
 
 
 def _is_mixed(group: Sequence[tuple[bool, str]]) -> bool:
@@ -265,10 +267,10 @@ def _is_worthless(trial: Trial, files: Mapping[str, str]) -> bool:
     """
     unchanged = [text.split() for path, text in files.items() if path not in trial.changed]
     for path, text in trial.changed.items():
-        lost = lines_lost(files.get(path, ""), text or "") if code_block.is_code(path) else 0
+        lost_count = lines_lost(files.get(path, ""), text or "") if code_block.is_code(path) else 0
         if text is None:
             continue
         malformed = form_error(path, text) and not form_error(path, files.get(path, ""))
-        if malformed or lost or text.split() in unchanged or text.strip() in _EMPTY_TEXTS:
+        if malformed or lost_count or text.split() in unchanged or text.strip() in _EMPTY_TEXTS:
             return True
     return False

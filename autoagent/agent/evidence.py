@@ -21,14 +21,14 @@ from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, Workspace, shown
 _MAX_NAMES = 30  # file names per list
 _MAX_FILE_BYTES = 100_000
 _MIN_SECTION_TOKENS = 60
-_MAX_FAILURE_OUTPUT = 400  # characters, from the end of a failing test's output
-_TITLE = re.compile(r"^(?=[ \t]*-{2,}[ \t].*[ \t]-{2,}[ \t\r]*$)", re.MULTILINE)
+_MAX_FAILURE_CHARACTERS = 400  # from the end of a failing test's output
+_TITLE_START = re.compile(r"^(?=[ \t]*-{2,}[ \t].*[ \t]-{2,}[ \t\r]*$)", re.MULTILINE)
 _EXCLUDED = NOT_ENTERED | {CODE_FOLDER}  # code that the agent ran is not part of the result
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Hold the evidence as `text` for a model, and the files `changed` since work began.
+    """The evidence as `text` for a model, and the files `changed` since work began.
 
     `fault` describes obvious problems that need no judgement, or is '': failing tests, a failed last program, or a
     changed file whose content does not match its type. `absent` lists deleted files, and missing files that the goals
@@ -47,16 +47,17 @@ def collect(state: State, workspace: Workspace, max_tokens: int) -> Evidence:
 
     Tests run if files were changed, and always to show a small model the failures.
     """
-    is_small, snapshots, entries = not state.start.style.reasons, state.tools.snapshots, entries_of(workspace)
+    is_small, snapshots = not state.start.style.reasons, state.tools.snapshots
+    entries = entries_of(workspace)
     changes = list(_changes(state, workspace))
-    changed = tuple(change.path for change in changes)
-    deleted = [change.path for change in changes if change.new is None]
+    changed_paths = tuple(change.path for change in changes)
+    deleted_paths = [change.path for change in changes if change.new is None]
     files = [entry.path for entry in entries if entry.kind == "file"]
-    omitted = {*changed, *(snapshots.byproducts(files) if snapshots is not None else ())}
+    omitted = {*changed_paths, *(snapshots.byproducts(files) if snapshots is not None else ())}
     unchanged = [path for path in files if path not in omitted]
     basenames = {path.rpartition("/")[2].casefold() for path in files}
-    named = names_in("\n".join(goal.text for goal in state.start.task.goals))
-    missing = [name for name in named if name.rpartition("/")[2].casefold() not in basenames and name not in deleted]
+    goal_names = names_in("\n".join(goal.text for goal in state.start.task.goals))
+    missing = [n for n in goal_names if n.rpartition("/")[2].casefold() not in basenames and n not in deleted_paths]
     form_errors = {c.path: form_error(c.path, c.new) for c in changes if c.new and form_of(c.path, c.new)}
     malformed = [f"{shown(path)} {error}." for path, error in form_errors.items() if error]
     runs = [(run, state.log.masked(run.output)) for run in (run_tests(state, entries) if changes or is_small else [])]
@@ -65,12 +66,12 @@ def collect(state: State, workspace: Workspace, max_tokens: int) -> Evidence:
         "" if changes else "No file was changed.",
         _file_list("Changed", [c.path for c in changes if c.old is not None and c.new is not None]),
         _file_list("Made", [c.path for c in changes if c.old is None]),
-        _file_list("Deleted", deleted),
+        _file_list("Deleted", deleted_paths),
         _file_list("Not touched", unchanged),
         _file_list("Named in the goals, and not there", missing),
         *malformed,
         _file_list("Parsed without an error", [path for path, error in form_errors.items() if not error]),
-        "" if state.work.ran else "No program was run after the last change.",
+        "" if state.work.program_runs else "No program was run after the last change.",
     ]
     sections = [
         *(section for change in changes for section in _change_sections(change, state)),
@@ -79,15 +80,15 @@ def collect(state: State, workspace: Workspace, max_tokens: int) -> Evidence:
         *((run.title, state.guard.quote(output)) for run, output in runs),
     ]
     faults = [*malformed]
-    faults += [f"{run.fails}: …{output[-_MAX_FAILURE_OUTPUT:].strip()}" for run, output in runs if run.fails]
+    faults += [f"{run.fails}: …{output[-_MAX_FAILURE_CHARACTERS:].strip()}" for run, output in runs if run.fails]
     if is_small:
         faults += _likely_slips(state, changes, unchanged)
-    if state.work.ran and (not (newest := state.work.ran[-1][1]).ok or newest.meta.failed):
+    if state.work.program_runs and (not (newest := state.work.program_runs[-1][1]).ok or newest.meta.failed):
         faults.append("The last program that was run failed.")
 
     text = "\n\n".join(["\n".join(filter(None, facts)), *_fit(sections, max_tokens, state)])
     passed = frozenset(path for run, _ in runs if run.passed for path in run.paths)
-    return Evidence(text, changed, " ".join(faults), (*missing, *deleted), passed)
+    return Evidence(text, changed_paths, " ".join(faults), (*missing, *deleted_paths), passed)
 
 
 def contains(path: str, text: str, state: State, workspace: Workspace) -> bool | None:
@@ -108,13 +109,13 @@ def _likely_slips(state: State, changes: Sequence[_Change], unchanged: Sequence[
         if rest and len(rest) < len(group):
             yield f"{title}: {', '.join(map(shown, rest))} not changed, others are. If that is right, finish again."
     for change in changes:
-        if change.new and (lost := definitions_lost(change.path, change.old or "", change.new)):
-            yield f"{shown(change.path)} no longer has {', '.join(lost)}. If that is right, finish again."
+        if change.new and (lost_names := definitions_lost(change.path, change.old or "", change.new)):
+            yield f"{shown(change.path)} no longer has {', '.join(lost_names)}. If that is right, finish again."
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Hold a file's text at the start of the work and now: None if missing, '' if empty or binary."""
+    """A file's text at the start of the work and now: None if missing, '' if empty or binary."""
 
     path: str
     old: str | None
@@ -157,14 +158,14 @@ def _source_sections(state: State, workspace: Workspace, unchanged: Sequence[str
     """Show the unchanged files that were read or that the goals name."""
     goals = " ".join(goal.text for goal in state.start.task.goals).casefold()
     for path in unchanged:
-        is_relevant = path in state.work.handled or path.rpartition("/")[2].casefold() in goals
+        is_relevant = path in state.work.known_paths or path.rpartition("/")[2].casefold() in goals
         if is_relevant and (text := _read_text(path, workspace, state)):
             yield f"{shown(path)}, not touched", state.guard.quote(text, path)
 
 
 def _output_sections(state: State) -> Iterator[tuple[str, str]]:
     """Show the output of programs. Their code is not evidence, since it only states intentions."""
-    for call, result in state.work.ran:
+    for call, result in state.work.program_runs:
         text, source = state.log.masked(result.text), result.meta.source
         text = mark_untrusted(text, source, run=result.run, step=result.step) if source else text
         yield f"Printed by {call.name}", text
@@ -175,7 +176,8 @@ def _fit(sections: Sequence[tuple[str, str]], max_tokens: int, state: State) -> 
 
     Long ones share the space that short ones leave.
     """
-    fitting, others = sections[: max_tokens // _MIN_SECTION_TOKENS], sections[max_tokens // _MIN_SECTION_TOKENS :]
+    fitting = sections[: max_tokens // _MIN_SECTION_TOKENS]
+    omitted_count = len(sections) - len(fitting)
     sizes = [state.count(text) + state.count(title) + 6 for title, text in fitting]
     shares = [0] * len(sizes)
     for done, n in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):  # the shortest first
@@ -185,12 +187,12 @@ def _fit(sections: Sequence[tuple[str, str]], max_tokens: int, state: State) -> 
         f"--- {title} ---\n{defuse_titles(shorten(text, share, state.count))}"
         for (title, text), share in zip(fitting, shares, strict=True)
     ]
-    return [*body, f"(There is no room for {len(others)} more texts.)"] if others else body
+    return [*body, f"(There is no room for {omitted_count} more texts.)"] if omitted_count else body
 
 
 def defuse_titles(text: str) -> str:
     """Prefix all lines of the text that look like a section title."""
-    return _TITLE.sub("| ", text)
+    return _TITLE_START.sub("| ", text)
 
 
 def _file_list(label: str, paths: Sequence[str]) -> str:

@@ -25,41 +25,41 @@ from autoagent.text.paging import keep_ends
 from autoagent.text.quoting import Marks, split
 from autoagent.text.tokens import PER_CALL, PER_MESSAGE, Count, fits, shorten
 
-_NOTHING = "(no result)"
-_MIN_QUOTE_TOKENS = 24  # tokens of a quoted text; a shorter quote is omitted
+_NO_RESULT = "(no result)"
+_MIN_QUOTE_TOKENS = 24  # a quote that has to be cut shorter is omitted
 
 
 @dataclass(slots=True)
 class Exchange:
-    """Hold one step as two messages. `tokens` counts both; `texts` are the results without marks.
+    """One step as two messages. `tokens` counts both; `unmarked_texts` are the results without marks.
 
     `run` is the run of its events, which differs for the first steps of a fork. If `reply` is a native tool call,
-    `user` is the tool message and `extra` the other texts. `continues` marks a step of the same reply as the
-    previous step.
+    `parts` make up the tool message, and `extras` are the other texts. `continues_reply` marks a step of the same
+    reply as the previous step.
     """
 
     run: str
     step: int
     reply: str | ToolCall
-    user: list[str] = field(default_factory=list)
-    extra: list[str] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    continues: bool = False
+    parts: list[str] = field(default_factory=list)
+    extras: list[str] = field(default_factory=list)
+    unmarked_texts: list[str] = field(default_factory=list)
+    continues_reply: bool = False
     tokens: int = 0
     call: Call | None = None
     summary: str = "an unusable reply"
     is_memorable: bool = False
-    outcome_known: bool = True
+    is_outcome_known: bool = True
     rendered: tuple[Message, ...] = field(default=(), repr=False)  # for all steps of a reply, once complete
 
 
 @dataclass(frozen=True, slots=True)
 class ResultText:
-    """Hold a result of the newest reply, or an extra text.
+    """A result of the newest reply, or an extra text.
 
     Its limit is larger if its command has already paged it (`is_paged`). The `marks` around it and the `heading` before
-    them stay whole. `read_on` is the beginning of the command that shows the omitted part. `attached` names the
-    attachment that it holds.
+    them stay whole. `read_on` is the beginning of the command that shows the omitted part. `attachment` is the name of
+    the attachment that it holds, if any.
     """
 
     text: str
@@ -69,15 +69,15 @@ class ResultText:
     is_extra: bool = False
     is_paged: bool = False
     read_on: str = ""
-    attached: str = ""
+    attachment: str = ""
 
 
 def render(event: Thought | Rejected, start: RunStarted, limit: int, count: Count) -> str | ToolCall:
     """Render a reply within `limit` tokens. Only the beginning and end of an unusable reply are kept."""
     if isinstance(event, Thought):
         if start.native:
-            call, thoughts = event.call, {THOUGHTS[0]: event.thoughts.text}
-            return _render_call(event.step, call.name, thoughts, call.args, limit, count)
+            thoughts = {THOUGHTS[0]: event.thoughts.text}
+            return _render_call(event.step, event.call.name, thoughts, event.call.args, limit, count)
         if start.style.writes_file:
             return shorten(event.text, limit, count)
         return _render_thought(event, start, limit, count)
@@ -100,13 +100,13 @@ def _render_call(
         return call
     for part in (1, 2, 4, 8):  # JSON escapes add tokens
         room = max(16, limit // (len(args) + len(thoughts) + 1) // part)
-        shorter = [
+        shortened = [
             {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in values.items()}
             for values in (thoughts, args)
         ]
-        if call := render_if_fits(*shorter):
+        if call := render_if_fits(*shortened):
             return call
-    return render_if_fits(shorter[0], {}) or make_call(step, name, {}, {})
+    return render_if_fits(shortened[0], {}) or make_call(step, name, {}, {})
 
 
 def _render_thought(event: Thought, start: RunStarted, limit: int, count: Count) -> str:
@@ -117,8 +117,8 @@ def _render_thought(event: Thought, start: RunStarted, limit: int, count: Count)
     """
     names = () if not start.style.thinks else THOUGHTS if start.asking == "text" else THOUGHTS[:1]
     thoughts = {"thoughts": {name: getattr(event.thoughts, name) for name in names}} if names else {}
-    found = code_block.split(event.text)
-    block = found[1] if found else None
+    parts = code_block.split(event.text)
+    block = parts[1] if parts else None
     code_argument = next((name for name, value in event.call.args.items() if block and value == block.code), "")
 
     def render(args: Mapping[str, Any]) -> str:
@@ -127,9 +127,9 @@ def _render_thought(event: Thought, start: RunStarted, limit: int, count: Count)
         text = json.dumps({**thoughts, "command": command}, ensure_ascii=False)
         return code_block.join(text, CodeBlock(block.language, args[code_argument])) if block and place else text
 
-    whole = render(event.call.args)
-    if fits(whole, limit, count):
-        return whole
+    full_text = render(event.call.args)
+    if fits(full_text, limit, count):
+        return full_text
     room = max(16, (limit - count(render({}))) // max(1, len(event.call.args)))
     args = {key: shorten(v, room, count) if isinstance(v, str) else v for key, v in event.call.args.items()}
     return shorten(render(args), limit, count)
@@ -137,9 +137,9 @@ def _render_thought(event: Thought, start: RunStarted, limit: int, count: Count)
 
 def elide_code(event: Thought, text: str, block: CodeBlock) -> Thought:
     """Replace the code after the object with an ellipsis."""
-    hidden = CodeBlock(block.language, f"{code_block.HIDDEN}\n")
-    args = {name: hidden.code if value == block.code else value for name, value in event.call.args.items()}
-    return replace(event, text=code_block.join(text, hidden), call=replace(event.call, args=args))
+    ellipsis = CodeBlock(block.language, f"{code_block.HIDDEN}\n")
+    args = {name: ellipsis.code if value == block.code else value for name, value in event.call.args.items()}
+    return replace(event, text=code_block.join(text, ellipsis), call=replace(event.call, args=args))
 
 
 def unquoted(text: str) -> str:
@@ -149,8 +149,8 @@ def unquoted(text: str) -> str:
 
 def one_line(text: str, limit: int) -> str:
     """Return the text on one line of at most `limit` characters."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= limit else f"{flat[: limit - 1]}…"
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def tokens_of(reply: str | ToolCall, count: Count) -> int:
@@ -185,7 +185,7 @@ def group_by_reply(exchanges: Iterable[Exchange]) -> list[list[Exchange]]:
     replies: list[list[Exchange]] = []
     for exchange in exchanges:
         are_calls = replies and isinstance(replies[-1][0].reply, ToolCall) and isinstance(exchange.reply, ToolCall)
-        if are_calls and exchange.continues:
+        if are_calls and exchange.continues_reply:
             replies[-1].append(exchange)
         else:
             replies.append([exchange])
@@ -196,11 +196,11 @@ def messages_of(reply: Sequence[Exchange]) -> Iterator[Message]:
     """Yield the messages of one reply: call and result, or calls, tool messages and other texts."""
     if isinstance(reply[0].reply, str):
         yield Message("assistant", reply[0].reply)
-        yield Message("user", "\n\n".join(reply[0].user) or _NOTHING)
+        yield Message("user", "\n\n".join(reply[0].parts) or _NO_RESULT)
         return
     calls = [exchange.reply for exchange in reply if isinstance(exchange.reply, ToolCall)]
     yield Message("assistant", "", tuple(calls))
     for call, exchange in zip(calls, reply, strict=True):
-        yield Message("tool", "\n\n".join(exchange.user) or _NOTHING, answers=call.id)
-    if extra := [result for exchange in reply for result in exchange.extra]:
-        yield Message("user", "\n\n".join(extra))
+        yield Message("tool", "\n\n".join(exchange.parts) or _NO_RESULT, answers=call.id)
+    if extras := [text for exchange in reply for text in exchange.extras]:
+        yield Message("user", "\n\n".join(extras))

@@ -51,12 +51,12 @@ class Execution:
         state, call = self._state, proposal.call
         effects, may_change = proposal.spec.effects, proposal.risk != "read"
         whole = effects is None or effects.runs_programs or bool(self._running_programs())
-        if may_change or (effects is not None and effects.tells_agents):  # whose changes belong to this step
+        if may_change or (effects is not None and effects.tells_agents):  # the agents' changes belong to this step
             by_hand = not (self._had_programs or state.key)
             yield from self.snapshot(passing=True, whole=whole, by_hand=by_hand)
-        before = state.work.tree
+        tree_before = state.work.tree
         yield state.record(Started(call=call), passing=not may_change)  # a read lost in a power cut is simply repeated
-        started_at, interrupted = self._clock(), False
+        started_at, is_interrupted = self._clock(), False
         labels = state.guard.observe(call)
         workspace = self._context.workspace.with_observer(labels, proposal.guarded)
         SAME_HOST_ONLY.set(bool(proposal.warning))
@@ -74,12 +74,12 @@ class Execution:
                     ),
                 )
         except KeyboardInterrupt:
-            interrupted = True
+            is_interrupted = True
             result = Result(call.id, False, "Interrupted by the user; it may have run in part.")
-        except StopRun:  # a signal or a limit; what the command's model calls have cost counts all the same
+        except StopRun:  # a signal or a limit; the model calls of the command still cost money
             yield from state.charge(call.name, self._context.take_usage())
             raise
-        if not interrupted and result.meta.finished is None:
+        if not is_interrupted and result.meta.finished is None:
             result = state.tools.part.result(call, result)
         workspace.watch.accept(proposal.guarded)
         self._had_programs = bool(self._running_programs())
@@ -87,18 +87,18 @@ class Execution:
         seconds = self._clock() - started_at
         if may_change:
             yield from self.snapshot(passing=True, whole=whole)
-            result = self._add_changes(proposal, result, before)
+            result = self._add_changes(proposal, result, tree_before)
         result = state.guard.label(call, result, labels)
         data = result.meta.to_json()
         yield state.record(Returned(call_id=call.id, ok=result.ok, text=result.text, data=data, seconds=seconds))
         yield from state.charge(call.name, self._context.take_usage())
-        if state.work.has_stale_checks and not interrupted:
+        if state.work.has_stale_checks and not is_interrupted:
             yield from self._check_goals()
             if state.work.tree:  # checks are programs too: the user did not change these files
                 yield from self.snapshot()
-        if interrupted:
+        if is_interrupted:
             yield from self._user.interrupted()
-        return (yield from self.end_if_written(result.ok and not interrupted, result.meta))
+        return (yield from self.end_if_written(result.ok and not is_interrupted, result.meta))
 
     def end_if_written(self, ok: bool, meta: ResultMeta) -> Generator[Event, None, ResultMeta]:
         """Return the metadata, which ends the run once the file of a one-file task is written and its checks pass."""
@@ -108,37 +108,37 @@ class Execution:
             return meta
         if any(goal.check and number not in state.work.met for number, goal in enumerate(goals)):
             yield from self._check_goals()
-        met = all(state.work.met.get(number) for number, goal in enumerate(goals) if goal.check)
-        return replace(meta, finished=f"{file} is written.") if met else meta
+        are_met = all(state.work.met.get(number) for number, goal in enumerate(goals) if goal.check)
+        return replace(meta, finished=f"{file} is written.") if are_met else meta
 
     def record_crash(self, call: Call) -> Events:
         """Record a call interrupted by a crash, with the file changes since its start.
 
         Its result is unknown, unless its command can determine it afterwards.
         """
-        state, before, changed = self._state, self._state.work.before, []
-        if self._snapshots is not None and before:
+        state, tree_before, changed_paths = self._state, self._state.work.tree_before, []
+        if self._snapshots is not None and tree_before:
             yield from self.snapshot(passing=True)
             with suppress(StateError):  # the user has deleted the snapshots since
-                changed = self._snapshots.changed(before, state.work.tree)
-        if executables := [path for path in changed if self._context.workspace.watch.runs_later(path)]:
+                changed_paths = self._snapshots.changed(tree_before, state.work.tree)
+        if executables := [path for path in changed_paths if self._context.workspace.watch.runs_later(path)]:
             names = ", ".join(executables)
             text = f"Look at {names}: a command that was cut off may have written what runs as you later."
             yield state.record(SystemNotice(text=text))
-        result = Result(call.id, False, MAY_HAVE_RUN, state.guard.label_crash(call, changed))
-        known = interrupted = False
+        result = Result(call.id, False, MAY_HAVE_RUN, state.guard.label_crash(call, changed_paths))
+        is_known = is_interrupted = False
         try:
             with self._user.interruptible():
                 recovered = self._registry.after_crash(call, self._context)
         except KeyboardInterrupt:
-            recovered, interrupted = None, True
+            recovered, is_interrupted = None, True
         if recovered is not None:
             meta = replace(recovered.meta, changed=result.meta.changed, tainted_by=result.meta.tainted_by)
             result = replace(recovered, meta=meta)
-            known = not changed  # the user may have changed these files since
+            is_known = not changed_paths  # the user may have changed these files since
         data = result.meta.to_json()
-        yield state.record(Returned(call_id=call.id, ok=result.ok, text=result.text, data=data, known=known))
-        if interrupted:
+        yield state.record(Returned(call_id=call.id, ok=result.ok, text=result.text, data=data, known=is_known))
+        if is_interrupted:
             yield from self._user.interrupted()
 
     def snapshot(self, *, passing: bool = False, whole: bool = True, by_hand: bool = False) -> Events:
@@ -147,16 +147,17 @@ class Execution:
         With `passing`, the event is not synced to disk, since a synced one follows at once. For `whole` see
         Snapshots.take.
         """
-        last = self._state.work.tree
-        if self._snapshots is not None and (tree := self._snapshots.take(whole=whole)) != last:
-            yield self._state.record(Snapshot(tree=tree, by_hand=by_hand and bool(last)), passing=passing)
+        old_tree = self._state.work.tree
+        if self._snapshots is not None and (tree := self._snapshots.take(whole=whole)) != old_tree:
+            yield self._state.record(Snapshot(tree=tree, by_hand=by_hand and bool(old_tree)), passing=passing)
 
-    def edited(self) -> tuple[str, ...]:
+    def edited_files(self) -> tuple[str, ...]:
         """Return the files that the run has made and that have changed since its last snapshot."""
-        tree, made = self._state.work.tree, self._state.guard.own_files
-        if self._snapshots is not None and tree and made:
+        tree, own_files = self._state.work.tree, self._state.guard.own_files
+        if self._snapshots is not None and tree and own_files:
             with suppress(StateError):  # the user has deleted the snapshots
-                return tuple(path for path in self._snapshots.changed(tree, self._snapshots.take()) if path in made)
+                changed_paths = self._snapshots.changed(tree, self._snapshots.take())
+                return tuple(path for path in changed_paths if path in own_files)
         return ()
 
     def close(self) -> Events:
@@ -179,14 +180,14 @@ class Execution:
 
     def _prepare_for_model(self, call: Call, result: Result, workspace: Workspace) -> Generator[Event, None, Result]:
         """Return the masked result, why the run may not end yet, or a reference to an equal earlier result."""
-        state, logged = self._state, self._state.logged(call)
-        if (text := state.log.masked(result.text)) != result.text or logged is not call:
+        state, logged_call = self._state, self._state.logged(call)
+        if (text := state.log.masked(result.text)) != result.text or logged_call is not call:
             result = replace(result, text=text, meta=replace(result.meta, masked=True))
         if result.meta.finished is not None:  # the reason goes into the memory as well
             finished = state.log.masked(result.meta.finished)
             result = replace(result, meta=replace(result.meta, finished=finished))
             return (yield from self._decide_end(result, workspace))
-        if (earlier := state.loop_guard.earlier_read(logged, result.text)) and state.history.shows(earlier.step):
+        if (earlier := state.loop_guard.earlier_read(logged_call, result.text)) and state.history.shows(earlier.step):
             return Result(call.id, result.ok, refer_to(earlier, state.failing()), ResultMeta(repeat=True))
         return result
 
@@ -227,31 +228,31 @@ class Execution:
         end unless the agent gives up the goal.
         """
         state, meta, goals = self._state, result.meta, self._state.start.task.goals
-        abandoned = {number - 1 for number in meta.given_up if 0 < number <= len(goals)}
+        abandoned_goals = {number - 1 for number in meta.given_up if 0 < number <= len(goals)}
         if not (yield from self._check_goals()):
             return _reject_end(
                 result, "Not ended yet: the user interrupted the checks of the goals, so nobody knows if they pass."
             )
-        if failing := state.work.unmet(state.guard.quote, abandoned):
+        if failing := state.work.unmet(state.guard.quote, abandoned_goals):
             return _reject_end(result, failing)
         proofs: dict[int, Proof] = {n: "checked" if state.work.met.get(n) else "claimed" for n in range(len(goals))}
-        proofs |= dict.fromkeys(abandoned, "unmet")
+        proofs |= dict.fromkeys(abandoned_goals, "unmet")
         verdicts: tuple[GoalVerdict, ...] = ()
-        if self._judge and (unproven := [n for n, proof in proofs.items() if proof == "claimed"]):
+        if self._judge and (unproven_goals := [n for n, proof in proofs.items() if proof == "claimed"]):
             was_warned = state.work.was_warned
-            verdicts = yield from self._judge(unproven, workspace, meta.finished or "")
-            proofs |= {v.goal: "shown" for v in verdicts if v.finding == "met" and v.goal in unproven}
-            unmet = [verdict for verdict in verdicts if verdict.finding == "not met"]
-            if unmet and not was_warned:
-                return _reject_end(result, self._list_unmet(unmet))
-        claimed = [number for number, proof in proofs.items() if proof == "claimed"]
-        if claimed and not self._accepts_claims:
-            answer = self._user.accept(self._list_claims(claimed, verdicts))
+            verdicts = yield from self._judge(unproven_goals, workspace, meta.finished or "")
+            proofs |= {v.goal: "shown" for v in verdicts if v.finding == "met" and v.goal in unproven_goals}
+            objections = [verdict for verdict in verdicts if verdict.finding == "not met"]
+            if objections and not was_warned:
+                return _reject_end(result, self._list_unmet(objections))
+        claimed_goals = [number for number, proof in proofs.items() if proof == "claimed"]
+        if claimed_goals and not self._accepts_claims:
+            answer = self._user.accept(self._list_claims(claimed_goals, verdicts))
             if answer.reason:
                 yield from state.add_feedback(answer.reason)
                 return _reject_end(result, "Not ended yet: the user has something to say.")
             if answer.allowed:
-                proofs |= dict.fromkeys(claimed, "accepted")
+                proofs |= dict.fromkeys(claimed_goals, "accepted")
         return replace(result, meta=replace(meta, goals=tuple(proofs[number] for number in range(len(goals)))))
 
     def outcome(self, meta: ResultMeta) -> Outcome:
@@ -264,30 +265,30 @@ class Execution:
             status = Status.UNVERIFIED
         return Outcome(status, meta.finished, meta.goals)
 
-    def _list_unmet(self, unmet: Sequence[GoalVerdict]) -> str:
-        """List the goals that seem unmet. Quotes from files and programs may come from outside."""
+    def _list_unmet(self, objections: Sequence[GoalVerdict]) -> str:
+        """List the goals that seem unmet. The reasons are quoted, as they may contain text from outside."""
         quote = self._state.guard.quote
         goals, style = self._state.start.task.goals, self._state.start.style
         if style.reasons:
             lines = [
                 f"Goal {v.goal + 1} ({goals[v.goal].text}) seems not met: {quote(v.why) or 'no reason given'}"
-                for v in unmet
+                for v in objections
             ]
         else:  # without a verdict per goal, the fault concerns the work as a whole
-            lines = list(dict.fromkeys(quote(v.why) for v in unmet))
+            lines = list(dict.fromkeys(quote(v.why) for v in objections))
         hint = _HINT_GUIDED if style.guided else _HINT
         return "\n".join(["Not ended yet. A check of your work found:", *lines, hint])
 
-    def _list_claims(self, claimed: Sequence[int], verdicts: Sequence[GoalVerdict]) -> str:
+    def _list_claims(self, claimed_goals: Sequence[int], verdicts: Sequence[GoalVerdict]) -> str:
         """List the unproven goals for the user, grouped by the verifier's finding, and the changed files."""
         goals = self._state.start.task.goals
         findings = {verdict.goal: f"{verdict.finding}: {verdict.why}" for verdict in verdicts}
         by_finding: dict[str, list[str]] = {}
-        for n in claimed:
+        for n in claimed_goals:
             by_finding.setdefault(findings.get(n, "not verified"), []).append(f"Goal {n + 1}: {goals[n].text}")
-        lines = [line for finding, named in by_finding.items() for line in (*named, f"  {finding}")]
-        changed = self._state.work.changed
-        return "\n".join([*lines, f"Files changed: {', '.join(changed)}" if changed else "No file was changed."])
+        lines = [line for finding, goal_lines in by_finding.items() for line in (*goal_lines, f"  {finding}")]
+        paths = self._state.work.changed
+        return "\n".join([*lines, f"Files changed: {', '.join(paths)}" if paths else "No file was changed."])
 
     # Services for commands -----------------------------------------------------------------------------------------
 

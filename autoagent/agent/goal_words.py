@@ -19,11 +19,12 @@ _NAME = (
     rf"(?<![^\W{_UNSPACED}])(?<![@/:.-])(?:[^\W{_UNSPACED}]|[./-])*[^\W{_UNSPACED}]"
     r"\.[A-Za-z][A-Za-z0-9]{1,9}(?![A-Za-z0-9@(/])"
 )
-_BEFORE, _AFTER = rf"(?<![^\W{_UNSPACED}])(?<![.@:-])", rf"(?![^\W{_UNSPACED}])(?![.@-]\w)"  # word boundaries
-_MIN_LETTERS = 3  # letters that a lowercase word needs
+_WORD_START = rf"(?<![^\W{_UNSPACED}])(?<![.@:-])"
+_WORD_END = rf"(?![^\W{_UNSPACED}])(?![.@-]\w)"
+_MIN_LETTERS = 3  # of a lowercase word
 _MAX_WORDS = 3  # words whose lines are listed
 _MAX_LINES = 6  # per file and word
-_MAX_LINE_LENGTH = 100  # characters per line
+_MAX_LINE_CHARACTERS = 100
 
 
 def mentioned_names(goals: str, names: Sequence[str]) -> list[str]:
@@ -38,7 +39,7 @@ def mentioned_groups(goals: str, names: Sequence[str]) -> dict[str, list[str]]:
     endings = {f"Ending with {end}": end for end in map(str.casefold, re.findall(_ENDING, goals))}
     groups = {title: [name for name in names if folded[name].endswith(end)] for title, end in endings.items()}
     for folder in sorted({folder for name in folded.values() for folder in name.split("/")[:-1]}):
-        if re.search(rf"{_BEFORE}{re.escape(folder)}{_AFTER}", text):
+        if re.search(rf"{_WORD_START}{re.escape(folder)}{_WORD_END}", text):
             groups[f"In the folder {folder}"] = [name for name in names if folder in folded[name].split("/")[:-1]]
     return {title: group for title, group in groups.items() if group}
 
@@ -52,17 +53,17 @@ def describe_lines(goals: str, texts: Mapping[str, str]) -> Iterator[str]:
     """Yield the matching lines by file for those goal words that occur in few lines."""
     lines = {path: [line.strip() for line in text.splitlines() if line.strip()] for path, text in texts.items()}
     total = sum(map(len, lines.values()))
-    found: dict[str, dict[str, list[str]]] = {}
+    lines_by_word: dict[str, dict[str, list[str]]] = {}
     for word in _words(goals, texts):
         pattern = re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])")
-        by_file = {path: [line for line in own if pattern.search(line)] for path, own in lines.items()}
-        found[word] = {path: matches for path, matches in by_file.items() if matches}
-    counts = {word: sum(map(len, by_file.values())) for word, by_file in found.items()}
+        by_file = {path: [line for line in file_lines if pattern.search(line)] for path, file_lines in lines.items()}
+        lines_by_word[word] = {path: matches for path, matches in by_file.items() if matches}
+    counts = {word: sum(map(len, by_file.values())) for word, by_file in lines_by_word.items()}
     selective = sorted((word for word, number in counts.items() if 0 < number <= total / 2), key=counts.__getitem__)
     for word in selective[:_MAX_WORDS]:
-        for path, matches in found[word].items():
+        for path, matches in lines_by_word[word].items():
             head = f'Lines of {shown(path)} with "{word}" ({len(matches)} of {len(lines[path])}):'
-            yield "\n".join([head, *(line[:_MAX_LINE_LENGTH] for line in matches[:_MAX_LINES])])
+            yield "\n".join([head, *(line[:_MAX_LINE_CHARACTERS] for line in matches[:_MAX_LINES])])
 
 
 def _words(goals: str, paths: Iterable[str]) -> Iterable[str]:

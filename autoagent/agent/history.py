@@ -32,22 +32,22 @@ from autoagent.text.tokens import IMAGE_TOKENS, PER_MESSAGE, Count, fits
 OPENING = "Use the first command."  # an instruction, as a small model would copy a statement into its output
 FILE_OPENING = "Write the file."
 _MAX_FAILURES = 3
-_MAX_DONE = 10
-_MAX_SOURCE = 60  # characters of a source that replaces its text
+_MAX_SUCCESSES = 10
+_MAX_SOURCE_CHARACTERS = 60  # of a source that replaces its text
 _SHRINK_FACTOR = 0.75  # factor applied to a rejected prompt's length to estimate the window
 _FRAME_TOKENS = 100  # tokens around a page: command name, marks and source
-_MAX_TOPIC = 400  # characters per text in a recall query
+_MAX_TOPIC_CHARACTERS = 400  # per text in a recall query
 
 
 class History:
     """Fold events into messages. Read `messages` and `standing` before each prompt.
 
-    `read_on` is the command that shows the omitted parts of a result, or ''. `shares` limits the parts of the prompt,
-    computed from the window in the first event and the server's token counts. Adding an event takes constant time and
-    memory.
+    `read_on` names the command that shows the omitted parts of a result, or is ''. `shares` limits the parts of the
+    prompt, computed from the window in the first event and the server's token counts. Adding an event takes constant
+    time and memory.
     """
 
-    NOT_KEPT = ("_count", "_read_on")  # in a checkpoint
+    NOT_IN_CHECKPOINT = ("_count", "_read_on")
     NOT_RESUMED = ("lasting", "lasting_at", "core", "core_at", "core_left")  # each process recalls them again
 
     def __init__(self, count: Count, read_on: str = "") -> None:
@@ -58,7 +58,7 @@ class History:
         self._tokens = 0
         self._exchanges: deque[Exchange] = deque()
         self._newest: events.Thought | events.Rejected | None = None  # the newest reply, which may be rendered again
-        self._results: list[ResultText] = []  # its results, uncut
+        self._results: list[ResultText] = []  # of that reply, uncut
         self._summary: deque[str] = deque()
         self._summary_tokens = 0
         self._faded_counts: Counter[str] = Counter()
@@ -66,16 +66,16 @@ class History:
         self._opening_tokens = count(OPENING) + PER_MESSAGE
         self._attachments: dict[str, str] = {}  # the user's attachments, as rendered
         self._images: dict[str, tuple[str, str]] = {}  # images among them: the text that names the image, its data URL
-        self.done: deque[tuple[int, str]] = deque(maxlen=_MAX_DONE)  # step and call of the newest successful commands
+        self.successes: deque[tuple[int, str]] = deque(maxlen=_MAX_SUCCESSES)  # step and call of the newest commands
         self._failures: deque[tuple[int, str]] = deque(maxlen=_MAX_FAILURES)
         self._feedback: tuple[int, str] | None = None
         self._pending_calls = 0  # further calls of the newest reply
-        self._trimmed_to = 0  # tokens left by the newest trim
+        self._tokens_after_trim = 0
         self._last_earlier_step = 0  # the last step of an earlier process
-        self._estimated = 0
+        self._estimated_tokens = 0
         self.scale = 1.0  # ratio of the server's token count to ours
         self.reply_tokens = 0  # reserved for the reply
-        self._too_long = math.inf  # upper bound of the window in our tokens, after a rejected prompt
+        self._max_window = math.inf  # in our tokens, after a rejected prompt
         self.met: set[int] = set()  # goals, from 0, whose checks pass
         self.failing: dict[int, str] = {}  # goals whose checks fail, with the output unless it is from outside
         self._start: events.RunStarted | None = None
@@ -83,7 +83,7 @@ class History:
         self.lasting_at = 0.0  # seconds since the epoch of that retrieval
         self.core: tuple[RetrievedMemory, ...] = ()  # memories in every prompt
         self.core_at, self.core_left = 0.0, 0  # when it was read, and how many did not fit
-        self.dropped: set[int] = set()  # memories that the user removed from the run
+        self.dropped_ids: set[int] = set()  # of memories that the user removed from the run
 
     @property
     def tokens(self) -> int:
@@ -166,8 +166,8 @@ class History:
         assert isinstance(self._newest, events.Thought), "only a call has a result"
         thought, call = one_line(self._newest.thoughts.text, 300), one_line(str(self._newest.call), 600)
         lines = [f"Thought: {thought}"] if thought else []
-        verb = "Done" if newest.outcome_known else "Not known to be done"
-        return "\n".join([*lines, f"{verb}: {call}", *newest.texts])
+        verb = "Done" if newest.is_outcome_known else "Not known to be done"
+        return "\n".join([*lines, f"{verb}: {call}", *newest.unmarked_texts])
 
     @property
     def topic(self) -> str:
@@ -175,7 +175,7 @@ class History:
         if not isinstance(self._newest, events.Thought):
             return ""
         words = [self._newest.thoughts.text, *(v for v in self._newest.call.args.values() if isinstance(v, str))]
-        return "\n".join(text[:_MAX_TOPIC] for text in (*words, *(result.text for result in self._results)))
+        return "\n".join(text[:_MAX_TOPIC_CHARACTERS] for text in (*words, *(result.text for result in self._results)))
 
     def feedback_in(self, step: int) -> str:
         """Return the user's feedback in this step with the call it refers to, or ''."""
@@ -202,8 +202,8 @@ class History:
         if self._feedback and self._feedback[0] < first_step:
             lines.append(f"The user's last feedback was: {self._feedback[1]}")
         lines += [f"Earlier failure (step {step}): {text}" for step, text in self._failures if step < first_step]
-        if done := [text for step, text in self.done if step < first_step]:
-            lines.append("Commands already done: " + "; ".join(done) + ".")
+        if calls := [text for step, text in self.successes if step < first_step]:
+            lines.append("Commands already done: " + "; ".join(calls) + ".")
         return "\n".join(lines)
 
     # Folding -----------------------------------------------------------------------------------------------------
@@ -220,9 +220,9 @@ class History:
             case events.Dropped():
                 self._drop(event)
             case events.Prompted():
-                self._estimated = event.tokens
+                self._estimated_tokens = event.tokens
             case events.Retried(shortened=True):
-                self._too_long = _SHRINK_FACTOR * min(self._window, self._estimated + self.reply_tokens)
+                self._max_window = _SHRINK_FACTOR * min(self._window, self._estimated_tokens + self.reply_tokens)
                 self._compute_shares()
                 self._trim(min(self.shares.history, self.tokens - 1))
             case events.Thought():
@@ -242,7 +242,7 @@ class History:
                 self._add_result(ResultText(f"Arguments as the user changed them: {text}"))
             case events.Feedback():
                 self._feedback = (event.step, event.text)
-                if self._exchanges and not isinstance(self._exchanges[-1].reply, str) and not self._exchanges[-1].user:
+                if self._exchanges and not isinstance(self._exchanges[-1].reply, str) and not self._exchanges[-1].parts:
                     self._add_result(ResultText("The command was not run."))
                 self._add_result(ResultText(f"Human feedback: {event.text}", is_extra=True))
                 if holds_mask(event.text):
@@ -276,16 +276,16 @@ class History:
         self.run, self._start = event.run, event
         if not isinstance(event, events.Changed):
             self._last_earlier_step = event.step
-        self._too_long = math.inf
+        self._max_window = math.inf
         self._compute_shares()
         self._trim(self.shares.history)
 
     def _compute_shares(self) -> None:
         start = self._run_start
         goals = sum(self._count(goal.text) + PER_MESSAGE for goal in start.task.goals)
-        self._window = int(min(self._too_long, start.window / self.scale))
+        self._window = int(min(self._max_window, start.window / self.scale))
         self.reply_tokens = start.reply_tokens
-        if self._too_long < math.inf:
+        if self._max_window < math.inf:
             self.reply_tokens = min(self.reply_tokens, reply_tokens(self._window))
         self.shares = share_out(self._window, self.reply_tokens, start.system_tokens, goals)
         self._message_limit = max(64, min(self.shares.history // 5, 6000))
@@ -295,14 +295,14 @@ class History:
 
     def _calibrate(self, server_tokens: int) -> None:
         """Scale our token counts up if the server reports more."""
-        if self._estimated and server_tokens > self._estimated * self.scale:
-            self.scale = min(2.0, server_tokens / self._estimated)
+        if self._estimated_tokens and server_tokens > self._estimated_tokens * self.scale:
+            self.scale = min(2.0, server_tokens / self._estimated_tokens)
             self._compute_shares()
-        self._estimated = 0
+        self._estimated_tokens = 0
 
     def _open_exchange(self, reply: events.Thought | events.Rejected) -> None:
         self._newest, self._results = reply, []
-        exchange = Exchange(reply.run, reply.step, "", continues=self._pending_calls > 0)
+        exchange = Exchange(reply.run, reply.step, "", continues_reply=self._pending_calls > 0)
         if isinstance(reply, events.Thought):
             exchange.call = reply.call
             exchange.summary = one_line(str(reply.call), 160)
@@ -319,8 +319,8 @@ class History:
             return
         _, text = exchanges.fit_result(result, self._message_limit, self._count)
         self._set_opening(f"{self._opening}\n\n{text}")
-        if result.attached:
-            self._attachments[result.attached] = text
+        if result.attachment:
+            self._attachments[result.attachment] = text
 
     def _set_opening(self, text: str) -> None:
         self._opening, self._opening_tokens = text, self._count(text) + PER_MESSAGE
@@ -330,10 +330,10 @@ class History:
         limit = self._page_limit if result.is_paged else self._message_limit
         text, rendered = exchanges.fit_result(result, min(limit, self._half_of_remainder), self._count)
         tokens = self._count(rendered) + 1
-        (newest.user if isinstance(newest.reply, str) or not result.is_extra else newest.extra).append(rendered)
-        if result.attached:
-            self._attachments[result.attached] = rendered  # rendered again, it may be shorter
-        newest.texts.append(f"{result.heading} {text}" if result.marks else rendered)
+        (newest.parts if isinstance(newest.reply, str) or not result.is_extra else newest.extras).append(rendered)
+        if result.attachment:
+            self._attachments[result.attachment] = rendered  # rendered again, it may be shorter
+        newest.unmarked_texts.append(f"{result.heading} {text}" if result.marks else rendered)
         newest.tokens += tokens
         self._tokens += tokens
 
@@ -354,12 +354,13 @@ class History:
         self._pending_calls = 0
 
     def _add_message(self, event: events.AgentMessage) -> None:
-        attached = event.sender if event.attached else ""
-        text, marks, heading = event.text, None, f"{event.heading}\n" if attached else f"{event.heading} "
+        attachment = event.sender if event.attached else ""
+        text, marks = event.text, None
+        heading = f"{event.heading}\n" if attachment else f"{event.heading} "
         if source := event.meta.untrusted:
             marks = Marks.of(text, source, run=event.run, step=event.step)
             text, heading = defuse(text), event.heading
-        self._add_result(ResultText(text, marks, heading, is_extra=True, attached=attached))
+        self._add_result(ResultText(text, marks, heading, is_extra=True, attachment=attachment))
         if event.image:
             self._images[event.sender] = event.text, event.image
 
@@ -367,14 +368,14 @@ class History:
         if event.attachment:
             self._detach(event.attachment)
             return
-        self.dropped.add(event.memory)
+        self.dropped_ids.add(event.memory)
         self.lasting = tuple(memory for memory in self.lasting if memory.id != event.memory)
         self.core = tuple(memory for memory in self.core if memory.id != event.memory)
         if event.ends_reply:
             self._clear_pending()
 
     def _detach(self, name: str) -> None:
-        """Replace an attachment by a note that it was attached."""
+        """Replace an attachment with a note that the user has taken it back."""
         note = f"{name} was attached, and the user has taken it back."
         rendered = self._attachments.pop(name, "")
         self._images.pop(name, None)
@@ -382,40 +383,41 @@ class History:
             self._set_opening(self._opening.replace(rendered, note))
         for exchange in self._exchanges if rendered else ():
             exchange.rendered = ()
-            for texts in (exchange.user, exchange.extra, exchange.texts):
+            for texts in (exchange.parts, exchange.extras, exchange.unmarked_texts):
                 texts[:] = [note if text == rendered else text for text in texts]
-        self._results = [result for result in self._results if result.attached != name]
+        self._results = [result for result in self._results if result.attachment != name]
 
     def _add_returned(self, event: events.Returned) -> None:
         exchange = self._exchanges[-1] if self._exchanges else None
         name = exchange.call.name if exchange and exchange.call else "The command"
         meta, outcome = event.meta, event.outcome
-        newest, is_small = self._newest, self._run_start.style.guided
-        if meta.failed and is_small and isinstance(newest, events.Thought) and (at := code_block.split(newest.text)):
-            self._newest = exchanges.elide_code(newest, *at)  # a small model would write it again unchanged
+        newest = self._newest if self._run_start.style.guided and meta.failed else None
+        if isinstance(newest, events.Thought) and (parts := code_block.split(newest.text)):
+            self._newest = exchanges.elide_code(newest, *parts)  # a small model would write it again unchanged
             self._render_newest()
         marks = None
         if source := meta.untrusted:
-            text, marks = defuse(event.text), Marks.of(event.text, source, run=event.run, step=event.step)
-            heading, brief = f"{name} {outcome}:", f"(text from {name_source(source, _MAX_SOURCE)})"
+            text, heading = defuse(event.text), f"{name} {outcome}:"
+            marks = Marks.of(event.text, source, run=event.run, step=event.step)
+            summary = f"(text from {name_source(source, _MAX_SOURCE_CHARACTERS)})"
         else:
             is_named_by_call = self._run_start.native and outcome == "returned"
             heading = "" if is_named_by_call else f"{name} {outcome}: "
-            text, brief = event.text, exchanges.unquoted(event.text)
+            text, summary = event.text, exchanges.unquoted(event.text)
         read_on = f"{self._read_on}(step={event.step}, " if self._read_on else ""
         self._add_result(ResultText(text, marks, heading, is_paged=meta.page is not None, read_on=read_on))
         if exchange:
-            ends = meta.put_off or meta.finished is not None
-            exchange.is_memorable = not (ends or meta.repeat or meta.kept)
-            exchange.outcome_known = event.known
+            is_end = meta.put_off or meta.finished is not None
+            exchange.is_memorable = not (is_end or meta.repeat or meta.kept)
+            exchange.is_outcome_known = event.known
         if meta.masked:
             self._add_result(ResultText(MASK_NOTE))
-        self._note_outcome(f"{'ok' if event.ok else outcome}: {one_line(brief, 80)}")
+        self._note_outcome(f"{'ok' if event.ok else outcome}: {one_line(summary, 80)}")
         if exchange and exchange.call and not event.put_off:
             if event.ok:
-                self.done.append((exchange.step, one_line(str(exchange.call), 80)))
+                self.successes.append((exchange.step, one_line(str(exchange.call), 80)))
             else:
-                failure = f"{one_line(str(exchange.call), 120)}: {one_line(brief, 240)}"
+                failure = f"{one_line(str(exchange.call), 120)}: {one_line(summary, 240)}"
                 self._failures.append((event.step, failure))
 
     def _note_outcome(self, outcome: str) -> None:
@@ -425,7 +427,7 @@ class History:
     # Trimming ----------------------------------------------------------------------------------------------------
 
     def _trim(self, limit: int) -> None:
-        """Drop the oldest steps over the limit, or once it pays, until two thirds of the share are free.
+        """Drop the oldest steps, if they exceed the limit or it pays, until two thirds of the share are free.
 
         The newest step always stays.
         """
@@ -443,7 +445,7 @@ class History:
             self._summary_tokens -= self._count(line) + 1
             self._faded_counts[line.partition(". ")[2].partition("(")[0]] += 1
         self._write_opening()
-        self._trimmed_to = self.tokens
+        self._tokens_after_trim = self.tokens
         if self.tokens > limit and self._exchanges:
             self._render_newest()
 
@@ -458,7 +460,7 @@ class History:
         start, newest = self._start, self._exchanges[-1] if self._exchanges else None
         if start is None or newest is None or not start.cached_part:
             return math.inf
-        target = max(self._trimmed_to, self._limit // 3)
+        target = max(self._tokens_after_trim, self._limit // 3)
         reread_cost = target * (1 / start.cached_part - 1)
         tokens_per_step = self._tokens / len(self._exchanges)
         limit = start.limits.get("commands") or math.inf
@@ -472,7 +474,7 @@ class History:
         self._tokens -= newest.tokens
         newest.reply = exchanges.render(self._newest, self._run_start, self._message_limit, self._count)
         newest.tokens = exchanges.tokens_of(newest.reply, self._count)
-        newest.user, newest.extra, newest.texts = [], [], []
+        newest.parts, newest.extras, newest.unmarked_texts = [], [], []
         self._tokens += newest.tokens
         for result in self._results:
             self._append_to_newest(result)
@@ -485,6 +487,6 @@ class History:
         text, room = "\n".join([*lines, *self._summary]), self._limit // 4
         for rendered in self._attachments.values():  # attachments stay while there is room
             room -= self._count(rendered)
-            if room >= 0 and not any(rendered in (*exchange.user, *exchange.extra) for exchange in self._exchanges):
+            if room >= 0 and not any(rendered in (*exchange.parts, *exchange.extras) for exchange in self._exchanges):
                 text = f"{text}\n\n{rendered}"
         self._set_opening(text)

@@ -27,14 +27,16 @@ ALARMS: tuple[Alarm, ...] = ("", "model", "user", "stop")
 ROUND_LIMITS = (3, 4, 6)  # repetitions of one outcome without progress that raise each alarm
 STEP_LIMITS = (8, 12, 20)  # steps without progress that raise each alarm
 NUMBERS_PER_STEP = 4  # results that differ only in numbers, per counted step
-MAX_COMPARED = 50_000  # characters of a result from which varying parts are removed
+MAX_STRIPPED_CHARACTERS = 50_000  # of a result, from which varying parts are removed
 WAITS_PER_STEP = 25  # polls and waits per counted step
-LONG_WAIT = 60.0  # seconds of waiting that count as progress
+PROGRESS_WAIT_SECONDS = 60.0  # of waiting that count as progress
 
-_UNIT = NUMBERS_PER_STEP * WAITS_PER_STEP  # weight of a step without progress; integers add up to the same in any order
+# The weight of a step without progress, an integer so that the sum does not depend on the order.
+_STEP_WEIGHT = NUMBERS_PER_STEP * WAITS_PER_STEP
+_REJECTED_END = "end"
 
 # Parts that vary by themselves. Other numbers count: fewer failing tests are progress.
-_VARYING = re.compile(
+_VARYING_PART = re.compile(
     r"""
       \b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?(?:Z|[+-]\d\d:?\d\d)?   # 2026-01-31T12:00:00Z
     | \b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\s+)(?:[A-Z][a-z]{2}\s+\d+|\d+\s+[A-Z][a-z]{2})\b  # Sat Jan 31
@@ -54,7 +56,7 @@ _NUMBER = re.compile(r"\d+")
 class Standstill:
     """Count steps without progress. After each step, `alarm` names the recipient of the `message`."""
 
-    NOT_KEPT = ("_specs",)  # in a checkpoint
+    NOT_IN_CHECKPOINT = ("_specs",)
 
     def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
         self._specs = specs
@@ -83,7 +85,8 @@ class Standstill:
                 key = self._call.key
                 self._count(self._outcome_by_call.get(key, key))
             case events.Started():
-                self._call, self._tree_state, self._started_at = event.call, "", event.t
+                self._call = event.call
+                self._tree_state, self._started_at = "", event.t
             case events.Snapshot():
                 self._tree_state = "old" if event.tree in self._trees else "new"
                 self._trees.add(event.tree)
@@ -103,7 +106,7 @@ class Standstill:
     def message(self) -> str:
         """Return the text about the standstill."""
         repeats, kinds = self._outcome_counts[self._last_outcome], len(self._outcome_counts)
-        if repeats >= ROUND_LIMITS[0] and self._last_outcome == _END:
+        if repeats >= ROUND_LIMITS[0] and self._last_outcome == _REJECTED_END:
             return f"The run was not ended {repeats} times, and nothing is new since."
         if repeats >= ROUND_LIMITS[0] and min(self._outcome_counts.values()) >= repeats - 1:  # a cycle
             return f"The same {'call' if kinds == 1 else f'{kinds} steps'} with the same results, {repeats} times over."
@@ -114,8 +117,8 @@ class Standstill:
     def _add_returned(self, call: Call, event: events.Returned) -> None:
         key = call.key
         if event.needs_review:  # a rejected end brings nothing new, whatever its text
-            self._count(_END)
-        elif event.meta.waits is not None and event.t - self._started_at >= LONG_WAIT:
+            self._count(_REJECTED_END)
+        elif event.meta.waits is not None and event.t - self._started_at >= PROGRESS_WAIT_SECONDS:
             self._reset()
         elif event.meta.repeat:
             self._count(self._outcome_by_call.get(key, key))
@@ -133,24 +136,24 @@ class Standstill:
         outcome = fingerprint(repr((subject, text, changed)))
         numberless = _NUMBER.sub("0", _strip_arguments(call, text) if has_failed else text)
         numberless_key = fingerprint(repr((subject, numberless, changed)))
-        seen = self._change_outcomes if changed else self._other_outcomes
+        earlier_outcomes = self._change_outcomes if changed else self._other_outcomes
         is_progress = bool(changed) and self._tree_state == "new"
         if is_progress:
             self._numberless_outcomes.clear()  # a new count of remaining work is progress
-        if outcome in seen or (changed and self._tree_state == "old"):
+        if outcome in earlier_outcomes or (changed and self._tree_state == "old"):
             if meta.waits is not None:
-                self._count(outcome, _UNIT // WAITS_PER_STEP if meta.waits else _UNIT, weight_of_repeat=0)
+                self._count(outcome, _STEP_WEIGHT // WAITS_PER_STEP if meta.waits else _STEP_WEIGHT, weight_of_repeat=0)
             else:  # appending the same line for ever changes files too, so it counts
                 self._count(outcome, weight_of_repeat=0 if is_progress else 1)
         elif numberless_key in self._numberless_outcomes and has_failed:
             self._count(outcome, weight_of_repeat=0)
         elif numberless_key in self._numberless_outcomes and not is_read_only:  # for a read, a new number is news
-            self._count(outcome, _UNIT // NUMBERS_PER_STEP, weight_of_repeat=0)
+            self._count(outcome, _STEP_WEIGHT // NUMBERS_PER_STEP, weight_of_repeat=0)
         else:
             if changed:
                 self._other_outcomes.clear()  # everything may be read again
             self._reset(outcome)
-        seen.add(outcome)
+        earlier_outcomes.add(outcome)
         self._numberless_outcomes.add(numberless_key)
         self._outcome_by_call[call.key] = outcome
 
@@ -160,14 +163,14 @@ class Standstill:
             self._change_outcomes.add(news)
             self._reset()
 
-    def _count(self, outcome: Hashable, weight: int = _UNIT, *, weight_of_repeat: int = 1) -> None:
+    def _count(self, outcome: Hashable, weight: int = _STEP_WEIGHT, *, weight_of_repeat: int = 1) -> None:
         """Count a step without progress."""
         old_level = self._alarm_level
         self._steps += 1
         self._weight += weight
         self._last_outcome = outcome
         self._outcome_counts[outcome] += weight_of_repeat
-        rounds, steps = self._outcome_counts[outcome], self._weight // _UNIT
+        rounds, steps = self._outcome_counts[outcome], self._weight // _STEP_WEIGHT
         round_level = sum(rounds >= limit for limit in ROUND_LIMITS)
         self._alarm_level = max(old_level, round_level, sum(steps >= limit for limit in STEP_LIMITS))
         self.alarm = ALARMS[self._alarm_level] if self._alarm_level > old_level else ""
@@ -180,13 +183,10 @@ class Standstill:
         self.alarm = ""
 
 
-_END = "end"
-
-
 def strip_varying(text: str) -> str:
     """Remove times, durations, addresses, pids and the like from the part of the text that is compared."""
-    head, rest = text[:MAX_COMPARED], text[MAX_COMPARED:]
-    lines = (_VARYING.sub("~", line) if _NUMBER.search(line) else line for line in head.split("\n"))
+    head, rest = text[:MAX_STRIPPED_CHARACTERS], text[MAX_STRIPPED_CHARACTERS:]
+    lines = (_VARYING_PART.sub("~", line) if _NUMBER.search(line) else line for line in head.split("\n"))
     return "\n".join(lines) + rest
 
 
@@ -198,20 +198,20 @@ def _strip_arguments(call: Call, text: str) -> str:
     return text
 
 
-MAX_QUOTED = 200  # characters of the earlier result that a refused repeat quotes
-MAX_EARLIER = 1_000  # remembered calls, so that the memory of a long run is bounded
+MAX_EXCERPT_CHARACTERS = 200  # of the earlier result that a refused repeat quotes
+MAX_EARLIER_CALLS = 1_000  # that are remembered, so that the memory of a long run is bounded
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierCall:
-    """Hold an earlier call: its step, the beginning of its result and the result's digest.
+    """An earlier call: its step, the beginning of its result and the result's digest.
 
-    `outside` tells whether the result came from outside, `ok` whether the call succeeded.
+    `is_from_outside` tells whether the result came from outside, `ok` whether the call succeeded.
     """
 
     step: int
     excerpt: str
-    outside: bool = False
+    is_from_outside: bool = False
     digest: int = 0
     ok: bool = True
 
@@ -221,7 +221,7 @@ def refusal(earlier: EarlierCall, failing: str = "") -> str:
 
     `failing` names the goals with failing checks, since repeating the call would not change that.
     """
-    result = "" if earlier.outside else f"It gave: {earlier.excerpt} "  # no room for marks
+    result = "" if earlier.is_from_outside else f"It gave: {earlier.excerpt} "  # no room for marks
     if not earlier.ok:
         return (
             f"it failed in step {earlier.step}, and nothing has changed since, so it would fail again. {result}"
@@ -245,45 +245,45 @@ class LoopGuard:
     of a rejected end. They are withheld until another command has run, which breaks the loop of a small model.
     """
 
-    NOT_KEPT = ("_specs",)  # in a checkpoint
+    NOT_IN_CHECKPOINT = ("_specs",)
 
     def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
         self._specs = specs
         self._results: dict[int, EarlierCall] = {}  # by the keys of calls
         self.barred_names: set[str] = set()
-        self._pending: Call | None = None
-        self._repeated_key: int | None = None  # key of the newest repeat
-        self._newest_change: int | None = None  # key of the newest call that changed something
-        self._repeated_change = False  # whether the newest call repeated a change
+        self._newest_call: Call | None = None
+        self._repeated_key: int | None = None  # of the newest repeat
+        self._newest_change_key: int | None = None  # of the newest call that changed something
+        self._has_repeated_change = False  # whether the newest call repeated a change
 
     def add(self, event: events.Event) -> None:
         """Apply one event."""
         match event:
             case events.Thought() | events.Started():
-                self._pending = event.call  # as requested, then as it runs
-            case events.Rejected() if event.command:  # it wrote placeholders, whose values come from other commands
+                self._newest_call = event.call  # as requested, then as it runs
+            case events.Rejected() if event.command:  # placeholders instead of values, which other commands provide
                 self.barred_names.add(event.command)
-            case events.Decided(allowed=False, by="loop guard") if self._pending:
-                self._note_repeat(self._pending)
-                self.barred_names.add(self._pending.name)
-                earlier = self._results.get(self._pending.key)
-                self._repeated_change = earlier is not None and earlier.ok
-            case events.Decided(allowed=False, by="guard" | "nobody") if self._pending:
-                if self._note_repeat(self._pending):  # asking again does not help, since nobody can allow it
-                    self.barred_names.add(self._pending.name)
-            case events.Returned(meta=ResultMeta(repeat=True)) if self._pending:
-                self._repeated_change = False
-                self.barred_names.add(self._pending.name)
-            case events.Returned() if self._pending:
-                earlier = self._results.get(self._pending.key)
+            case events.Decided(allowed=False, by="loop guard") if self._newest_call:
+                self._note_repeat(self._newest_call)
+                self.barred_names.add(self._newest_call.name)
+                earlier = self._results.get(self._newest_call.key)
+                self._has_repeated_change = earlier is not None and earlier.ok
+            case events.Decided(allowed=False, by="guard" | "nobody") if self._newest_call:
+                if self._note_repeat(self._newest_call):  # asking again does not help, since nobody can allow it
+                    self.barred_names.add(self._newest_call.name)
+            case events.Returned(meta=ResultMeta(repeat=True)) if self._newest_call:
+                self._has_repeated_change = False
+                self.barred_names.add(self._newest_call.name)
+            case events.Returned() if self._newest_call:
+                earlier = self._results.get(self._newest_call.key)
                 # A rejected end may be worded differently if it quotes outside text.
                 is_same = earlier and (event.put_off or earlier.digest == fingerprint(event.text))
-                self.barred_names = {self._pending.name} if earlier and is_same and not earlier.ok else set()
-                self._repeated_key, self._repeated_change = None, False
-                self._add_returned(self._pending, event)
+                self.barred_names = {self._newest_call.name} if earlier and is_same and not earlier.ok else set()
+                self._repeated_key, self._has_repeated_change = None, False
+                self._add_returned(self._newest_call, event)
             case events.Feedback() | events.Resumed() | events.Changed() | events.Undone():  # by the user
                 self.barred_names.clear()
-                self._repeated_change, self._newest_change = False, None
+                self._has_repeated_change, self._newest_change_key = False, None
                 self._results.clear()
 
     def select_commands(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
@@ -291,16 +291,16 @@ class LoopGuard:
 
         An agent that repeats itself is done or mistaken, so it may only read or end the run.
         """
-        allowed = [spec for spec in specs if spec.name not in self.barred_names]
-        if self._repeated_change:
-            allowed = [spec for spec in allowed if spec.risk == "read"]
-        return allowed or list(specs)
+        offered = [spec for spec in specs if spec.name not in self.barred_names]
+        if self._has_repeated_change:
+            offered = [spec for spec in offered if spec.risk == "read"]
+        return offered or list(specs)
 
     def earlier_call(self, proposal: Proposal) -> EarlierCall | None:
         """Return the earlier call that makes this one pointless, as it changes nothing or repeats a change, or None."""
         earlier = self._results.get(proposal.call.key)
         effects = proposal.spec.effects
-        if effects is not None and effects.amends and proposal.call.key == self._newest_change:
+        if effects is not None and effects.amends and proposal.call.key == self._newest_change_key:
             return earlier  # such as the same line appended again
         if proposal.changes or proposal.spec.repeatable or proposal.spec.risk == "read":
             return None
@@ -319,7 +319,8 @@ class LoopGuard:
     def _note_repeat(self, call: Call) -> bool:
         """Note a repeated call. Return whether it is the second repeat in a row."""
         key = call.key
-        is_second, self._repeated_key = self._repeated_key == key, key
+        is_second = self._repeated_key == key
+        self._repeated_key = key
         return is_second
 
     def _add_returned(self, call: Call, event: events.Returned) -> None:
@@ -327,11 +328,11 @@ class LoopGuard:
         spec = self._specs.get(call.name)
         if (event.ok or event.meta.changed) and (spec is None or spec.risk != "read"):
             self._results.clear()  # files changed: any result may differ now
-            self._newest_change = key if event.ok else None
-        self._results.pop(key, None)  # if it is known, it is now the newest
+            self._newest_change_key = key if event.ok else None
+        self._results.pop(key, None)  # if added again below, it is the newest
         if event.known:
-            excerpt, outside = event.text[:MAX_QUOTED], bool(event.meta.untrusted)
+            excerpt, is_from_outside = event.text[:MAX_EXCERPT_CHARACTERS], bool(event.meta.untrusted)
             ok = event.ok and not event.meta.failed  # a program can fail although the command succeeded
-            self._results[key] = EarlierCall(event.step, excerpt, outside, digest, ok)
-            if len(self._results) > MAX_EARLIER:
+            self._results[key] = EarlierCall(event.step, excerpt, is_from_outside, digest, ok)
+            if len(self._results) > MAX_EARLIER_CALLS:
                 del self._results[next(iter(self._results))]

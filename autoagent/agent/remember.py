@@ -24,14 +24,14 @@ from autoagent.log.reader import effective
 from autoagent.prompt import core_fitting, recollection_lines
 from autoagent.text.facts import replaced_by
 
-GOALS_QUOTA = 8  # memories that stay for the run
+GOALS_QUOTA = 8  # memories that stay in the prompt for the run
 STEP_QUOTA = 5
 MAX_QUERIES = 16  # queries: goals, feedback, and their clauses
-MIN_EVIDENCE = 0.6  # minimum evidence in the whole query for a memory found by one clause
+MIN_EVIDENCE = 0.6  # in the whole query, for a memory found by one of its clauses
 MIN_CLAUSE_WORDS = 3  # words in a clause that is queried by itself
 MIN_FEEDBACK_WORDS = 4  # words in feedback worth remembering, unlike "go on"
 MAX_FILES = 12  # files listed in a run's summary
-MAX_LOGGED_QUERY = 400  # characters of a query in the log
+MAX_QUERY_CHARACTERS = 400  # in the log
 MAX_LEFT_OUT = 20  # rejected candidates in the log
 
 _NAME = re.compile(r"[\w./:@-]{3,}\w")
@@ -75,23 +75,23 @@ class StepMemory:
             return
         self._core_changes = memory.core_changes
         try:
-            core = [remembered for remembered in memory.core() if remembered.id not in history.dropped]
+            core = [remembered for remembered in memory.core() if remembered.id not in history.dropped_ids]
         except StateError as error:
             yield state.record(Retried(reason=f"The core of the memory cannot be read: {error}"))
             return
         room = core_fitting(core, history.shares.core, state.count, self._clock())
-        shown, cut = core[:room], core[room:]
-        if [(m.id, m.text) for m in shown] == [(m.id, m.text) for m in history.core]:
+        fitting = core[:room]
+        if [(m.id, m.text) for m in fitting] == [(m.id, m.text) for m in history.core]:
             return
-        left_out = tuple(LeftOut(m.id, 0.0, "no room in the core") for m in cut)
-        yield from self._record(Recalled(query="", memories=tuple(shown), left_out=left_out, core=True))
+        left_out = tuple(LeftOut(m.id, 0.0, "no room in the core") for m in core[room:])
+        yield from self._record(Recalled(query="", memories=tuple(fitting), left_out=left_out, core=True))
 
     def _recall(
         self, queries: Sequence[str], quota: int, exclude: Collection[int], *, lasting: bool = False
     ) -> Generator[Event, None, tuple[RetrievedMemory, ...]]:
         """Recall by each query and record the best of all, without those in `exclude`."""
         state, history = self._state, self._state.history
-        exclude = {*exclude, *history.dropped}
+        exclude = {*exclude, *history.dropped_ids}
         room = history.shares.lasting if lasting else history.shares.recollections
         shown_steps = {(state.memory_run(run), step) for run, step in history.steps}
         recalls: list[Recall] = []
@@ -99,9 +99,9 @@ class StepMemory:
             with self._user.interruptible():  # the embedding endpoint may not answer
                 ask = partial(self._memory.recall, k=quota + len(exclude), skip=shown_steps, pushed=True)
                 for query in queries[:MAX_QUERIES]:
-                    recalls.append(whole := ask(query))
+                    recalls.append(whole_recall := ask(query))
                     clauses = _clauses(query)[: max(0, MAX_QUERIES - len(recalls))] if lasting else []
-                    recalls += [_drop_unsupported(ask(clause), whole) for clause in clauses if clause != query]
+                    recalls += [_drop_unsupported(ask(clause), whole_recall) for clause in clauses if clause != query]
         except (ModelError, StateError) as error:
             yield state.record(Retried(reason=f"Nothing is recalled: {error}"))
             return ()
@@ -114,16 +114,16 @@ class StepMemory:
             yield state.record(Retried(reason=f"Memories are recalled by their words alone: {problem}"))
         self._problem = problem
         best = [memory for memory in _interleave(recalls) if memory.id not in exclude][:quota]
-        fitting = len(recollection_lines(best, room, state.count, now=self._clock()))
-        cut = [LeftOut(memory.id, memory.score, "no room in the prompt", memory.evidence) for memory in best[fitting:]]
-        memories = tuple(sorted(best[:fitting], key=lambda memory: -memory.t))  # newest first
-        others = {candidate.id: candidate for recall in recalls for candidate in recall.left_out}
+        fit_count = len(recollection_lines(best, room, state.count, now=self._clock()))
+        cut = [LeftOut(other.id, other.score, "no room in the prompt", other.evidence) for other in best[fit_count:]]
+        memories = tuple(sorted(best[:fit_count], key=lambda memory: -memory.t))  # newest first
+        candidates = {candidate.id: candidate for recall in recalls for candidate in recall.left_out}
         for memory in best:
-            others.pop(memory.id, None)
-        rejected = (*cut, *sorted(others.values(), key=lambda other: -other.score))[:MAX_LEFT_OUT]
+            candidates.pop(memory.id, None)
+        rejected = (*cut, *sorted(candidates.values(), key=lambda candidate: -candidate.score))[:MAX_LEFT_OUT]
         if not memories and not rejected and not (lasting and history.lasting):
             return ()
-        query, gate = " ".join(queries)[:MAX_LOGGED_QUERY], max((recall.gate for recall in recalls), default=0.0)
+        query, gate = " ".join(queries)[:MAX_QUERY_CHARACTERS], max((recall.gate for recall in recalls), default=0.0)
         event = Recalled(query=query, memories=memories, left_out=rejected, lasting=lasting, gate=gate)
         return (yield from self._record(event))
 
@@ -138,20 +138,21 @@ class StepMemory:
         return recalled.memories
 
     def remember(self) -> Events:
-        """Store the step if it is worth it, and the user's feedback. Mark memories the step acted on as used."""
+        """Store the step if it is worth it, and the user's feedback. Mark the memories it acted on as used."""
         history, origin = self._state.history, self._state.guard.origin
-        if used := self._used_memories():
-            self._used_ids |= used
-            yield from self._change(lambda: self._memory.use(used), "The memories that were used are not strengthened")
+        if used_ids := self._used_memories():
+            self._used_ids |= used_ids
+            failure = "The memories that were used are not strengthened"
+            yield from self._change(lambda: self._memory.use(used_ids), failure)
         if text := history.memorable:
-            yield from self._add(text, "step", origin, durable=False)  # it is in the log, see `restore_lost_steps`
+            yield from self._add(text, "step", origin, durable=False)  # the log holds it: see `restore_lost_steps`
         feedback = history.feedback_in(self._state.step)
         if len(feedback.split()) >= MIN_FEEDBACK_WORDS:
             yield from self._add(feedback, "feedback", Origin(PRIVATE if self._state.guard.private else ""))
 
     def should_distill(self, outcome: Outcome) -> bool:
         """Return whether a run that ends so has facts worth keeping."""
-        return self._state.work.remembers and not self._state.key and outcome.status.is_conclusion
+        return self._state.work.has_memories and not self._state.key and outcome.status.is_conclusion
 
     def close(self, outcome: Outcome, facts: Sequence[str]) -> Events:
         """Store the facts and a summary line of the run, and let other memories fade.
@@ -164,16 +165,17 @@ class StepMemory:
         files = ", ".join(list(state.work.changed)[:MAX_FILES])
         status = "" if outcome.status == Status.FINISHED else f" ({outcome.status.words.lower()})"
         conclusion = f"It came to{status}: {outcome.reason}"  # common words, which no recall weighs
-        if claimed := [str(number) for number, proof in enumerate(outcome.goals, 1) if proof == "claimed"]:
-            unverified = "nothing" if len(claimed) == len(outcome.goals) else f"goal {', '.join(claimed)} not"
-            calls = "; ".join(call for step, call in state.history.done if step < state.step)
+        if claims := [str(number) for number, proof in enumerate(outcome.goals, 1) if proof == "claimed"]:
+            unverified = "nothing" if len(claims) == len(outcome.goals) else f"goal {', '.join(claims)} not"
+            calls = "; ".join(call for step, call in state.history.successes if step < state.step)
             conclusion = f"Claimed, {unverified} checked: {outcome.reason}\nDone: {calls or 'nothing'}"
         text = f"{RUN_RECORD}{goals}\n{conclusion}" + (f"\nFiles: {files}" if files else "")
-        stored = state.work.facts_stored if state.work.distilled else 0
+        stored_count = state.work.facts_stored if state.work.facts_answer else 0
         replaceable_ids = {memory.id for memory in replaceable_memories(state.history)}
-        for fact in [*facts, text][stored:]:
-            old, new = replaced_by(fact)
-            yield from self._add(new, "fact", state.guard.origin, replaces=old if old in replaceable_ids else None)
+        for fact in [*facts, text][stored_count:]:
+            old_id, new_text = replaced_by(fact)
+            replaced_id = old_id if old_id in replaceable_ids else None
+            yield from self._add(new_text, "fact", state.guard.origin, replaced_id=replaced_id)
         yield from self._change(self._memory.nap, "No memories could fade")
 
     def _used_memories(self) -> set[int]:
@@ -182,12 +184,12 @@ class StepMemory:
             return set()
         goals = " ".join(goal.text for goal in self._state.start.task.goals)
         text = f"{newest.thoughts.text} {' '.join(map(str, newest.call.args.values()))}"
-        used = set()
+        used_ids = set()
         for memory in (*self._state.history.core, *self._state.history.lasting, *self._step_memories):
             names = (name for name in _NAME.findall(memory.text) if _DISTINCTIVE.search(name) and name not in goals)
             if memory.id not in self._used_ids and any(name in text for name in names):
-                used.add(memory.id)
-        return used
+                used_ids.add(memory.id)
+        return used_ids
 
     def restore_lost_steps(self) -> Events:
         """Store steps that the log holds but the memory lost in a power cut.
@@ -197,21 +199,21 @@ class StepMemory:
         state, place = self._state, self._state.memory_run(self._state.log.run)
         try:
             store = self._memory.store_id
-            newest = state.work.newest_memory.get(store) if store else None
-            if not newest or not self._memory.has_lost(newest, place):
+            newest_id = state.work.newest_memories.get(store) if store else None
+            if not newest_id or not self._memory.has_lost(newest_id, place):
                 return
         except StateError as error:
             yield state.record(Retried(reason=f"The memory cannot be checked: {error}"))
             return
         history = History(state.count)
-        missing: dict[str, int] = {}
+        lost_steps: dict[str, int] = {}  # by text
         for event in effective_events(state):
             history.add(event)
             if isinstance(event, Remembered) and event.store == store:
                 text = history.memorable
                 if text and self._memory.has_lost(event.memory, place, text):
-                    missing.setdefault(text, event.step)
-        for text, step in missing.items():
+                    lost_steps.setdefault(text, event.step)
+        for text, step in lost_steps.items():
             yield from self._add(text, "step", state.guard.origin, step=step)
 
     def _add(
@@ -222,7 +224,7 @@ class StepMemory:
         *,
         durable: bool = True,
         step: int | None = None,
-        replaces: int | None = None,
+        replaced_id: int | None = None,
     ) -> Events:
         state = self._state
 
@@ -236,8 +238,8 @@ class StepMemory:
                 step=state.step if step is None else step,
                 durable=durable,
             )
-            if id is not None and replaces is not None:
-                self._memory.supersede(replaces, id)
+            if id is not None and replaced_id is not None:
+                self._memory.supersede(replaced_id, id)
             return id
 
         yield from self._change(add, f"The {kind} is not remembered")
@@ -247,8 +249,8 @@ class StepMemory:
         state, store = self._state, ""
         try:
             with self._user.interruptible():
-                memory = change()
-                store = self._memory.store_id if memory is not None else ""
+                memory_id = change()
+                store = self._memory.store_id if memory_id is not None else ""
         except (ModelError, StateError) as error:
             yield state.record(Retried(reason=f"{failure}: {error}"))
         except KeyboardInterrupt:
@@ -257,8 +259,8 @@ class StepMemory:
             else:
                 yield from self._user.interrupted()
         else:
-            if memory is not None:
-                yield state.record(Remembered(memory=memory, store=store))
+            if memory_id is not None:
+                yield state.record(Remembered(memory=memory_id, store=store))
         yield from self.charge()
 
     def charge(self) -> Events:
@@ -288,7 +290,7 @@ def _clauses(text: str) -> list[str]:
 
 
 def _drop_unsupported(part: Recall, whole: Recall) -> Recall:
-    """Return a clause's recall without memories that hardly fit the whole: "save it as a.txt" fits many."""
+    """Return a clause's recall without memories that hardly fit the whole query: "save it as a.txt" fits many."""
     evidence = {memory.id: memory.evidence for memory in whole.memories}
     evidence |= {candidate.id: candidate.evidence for candidate in whole.left_out}
     fitting = tuple(memory for memory in part.memories if evidence.get(memory.id, 0.0) >= MIN_EVIDENCE)

@@ -24,14 +24,14 @@ MAX_LOCAL_SECONDS = 300.0  # for a local model, which is slow and costs nothing
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Hold a question to a model."""
+    """A question to a model."""
 
     messages: Sequence[Message]
-    purpose: str  # in the log
-    activity: str  # the status line
+    purpose: str  # as logged
+    activity: str  # for the status line
     reply_tokens: int  # at most
     schema: Mapping[str, Any] | None = None  # of the answer, for models that support schemas
-    seconds: float = 0.0  # the expected duration to announce, or 0 if an event follows soon
+    seconds: float = 0.0  # expected duration to announce, or 0 if an event follows soon
     commands: Sequence[CommandSpec] = ()  # if there are any, the answer must use one of them
     temperature: float | None = None  # replaces the model's
 
@@ -69,13 +69,16 @@ class SideCall:
         prompt = "\n".join(message.content for message in question.messages)
         sha256 = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
         tokens = sum(self._state.count(message.content) + PER_MESSAGE for message in question.messages)
-        sent, started_at = int(tokens * self._state.history.scale), self._clock()
-        reply, price = question.reply_tokens + self.model.reasoning_room, self.model.price
-        self._state.budget.check(sent, reply, price, started_at)
-        estimate = estimated_cost(sent, reply, price)
-        yield self._state.record(Asked(purpose=question.purpose, sha256=sha256, tokens=sent, estimate=estimate))
+        prompt_tokens = int(tokens * self._state.history.scale)
+        reply_tokens, price = question.reply_tokens + self.model.reasoning_room, self.model.price
+        started_at = self._clock()
+        self._state.budget.check(prompt_tokens, reply_tokens, price, started_at)
+        estimate = estimated_cost(prompt_tokens, reply_tokens, price)
+        yield self._state.record(
+            Asked(purpose=question.purpose, sha256=sha256, tokens=prompt_tokens, estimate=estimate)
+        )
         try:
-            completion = self._complete(question, sent, started_at)
+            completion = self._complete(question, prompt_tokens, started_at)
         finally:
             yield from self._state.charge(question.purpose, self.model.take_usage())
         event = self._state.record(
@@ -91,7 +94,7 @@ class SideCall:
         assert isinstance(event, Answered)
         return event
 
-    def _complete(self, question: Question, sent: int, started_at: float) -> Completion:
+    def _complete(self, question: Question, prompt_tokens: int, started_at: float) -> Completion:
         model, budget = self.model, self._state.budget
         seconds = MAX_LOCAL_SECONDS if model.price and not model.price.prompt else MAX_SECONDS
 
@@ -110,7 +113,7 @@ class SideCall:
             return model.complete(
                 question.messages,
                 max_tokens=question.reply_tokens,
-                at_most=budget.allowance(sent, model.price),
+                at_most=budget.allowance(prompt_tokens, model.price),
                 listener=LimitedListener(self._listener, remaining_seconds, fail, quiet=True),  # shown once complete
                 schema=question.schema,
                 commands=question.commands,

@@ -32,7 +32,7 @@ Events = Generator[Event, None, None]
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Hold the agent's tools.
+    """The tools of an agent.
 
     `snapshots`, if any, keep the workspace before and after each change. `inbox` receives messages from other agents,
     `part` runs the extensions' hooks in each step, and `checkpoints` let a long run resume quickly.
@@ -48,7 +48,7 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Hold the agent's permissions and limits.
+    """The permissions and limits of an agent.
 
     `interruptible` wraps what Ctrl-C may interrupt: model, command and question, never a write. `clock` returns seconds
     since the epoch. With `distils`, the model is asked for facts at the end of a run. `verifier`, if any, judges the
@@ -69,7 +69,7 @@ class Policy:
 
 
 class State:
-    """Hold everything derived from a run's events. A resumed run has the state of an uninterrupted one.
+    """Everything derived from a run's events. A resumed run has the state of an uninterrupted one.
 
     `tools` and `policy` serve the parts of a step. `key` identifies a sub-agent, whose events share the log of its
     parent run.
@@ -115,8 +115,8 @@ class State:
 
         A worker's spending in an earlier process is charged to its starter, whose budget it shares.
         """
-        checkpoints, log = self.tools.checkpoints, self.log
-        for event in checkpoints.events(self._saved_parts, self._fingerprints) if checkpoints else log.effective():
+        checkpoints = self.tools.checkpoints
+        for event in checkpoints.events(self._saved_parts, self._fingerprints) if checkpoints else self.log.effective():
             if event.agent == self.key:
                 self.apply(event, spends=not self.key)
             elif isinstance(event, Undone) and not event.agent:  # the run's own agent undid what this one has done

@@ -40,10 +40,10 @@ class RunStats:
         self.lines: dict[str, tuple[int, int]] = {}  # lines added and removed by path, from the approved diffs
         self._diffs: dict[str, str] = {}  # proposed diffs by agent and call id
         self._started_at = 0.0  # when this process started
-        self._worked_before = 0.0  # working time of earlier processes
+        self._earlier_seconds = 0.0  # worked by earlier processes
         self.met: dict[int, bool] = {}  # goals with a check, from 0, as last checked; empty after an undo
         self.proofs: tuple[Proof, ...] = ()  # of the goals of a finished run; empty after an undo
-        self.share = 0.0  # part of the window that the last prompt took
+        self.share = 0.0  # of the window, taken by the last prompt
         self.outcome: events.Ended | None = None
         self.window = 0  # tokens
 
@@ -60,8 +60,8 @@ class RunStats:
                 diff = self._diffs.pop(f"{event.agent} {event.call_id}", "")
                 if diff and len(event.meta.products) == 1:
                     [path], signs = event.meta.products, [line[:1] for line in diff.split("\n")[2:]]
-                    plus, minus = self.lines.get(path, (0, 0))
-                    self.lines[path] = plus + signs.count("+"), minus + signs.count("-")
+                    added, removed = self.lines.get(path, (0, 0))
+                    self.lines[path] = added + signs.count("+"), removed + signs.count("-")
             case events.Thought() | events.Rejected() | events.Answered() if event.usage.cost is None:
                 self.unpriced = self.unpriced or self.model
             case events.Spent(usage=Usage(cost=None)):
@@ -83,7 +83,7 @@ class RunStats:
                 if not isinstance(event, events.Changed):
                     self.outcome = None
                     self.proofs = ()
-                    self._started_at, self._worked_before = event.t, self.seconds
+                    self._started_at, self._earlier_seconds = event.t, self.seconds
             case events.Prompted():
                 self.share = event.tokens / self.window if self.window else 0.0
             case events.Checked():
@@ -115,7 +115,7 @@ class RunStats:
     @property
     def waited(self) -> float:
         """Return how many seconds the agent waited for a person in the last process."""
-        return max(0.0, self.updated - self._started_at - (self.seconds - self._worked_before))
+        return max(0.0, self.updated - self._started_at - (self.seconds - self._earlier_seconds))
 
     @property
     def usage(self) -> Usage:

@@ -22,37 +22,37 @@ _MAX_NAMES = 20  # files and folders listed
 _MAX_ENTRIES = 100  # entries to choose these from
 _MAX_TEXTS = 3  # files whose text is shown, the last changed by the run
 _MAX_TEXT_BYTES = 300
-_MAX_SEARCHED = 10  # files searched for the goals' words
+_MAX_SEARCHED_FILES = 10  # for the goals' words
 _MAX_SEARCHED_BYTES = 50_000
-_MAX_MENTIONED = 6  # files named by the goals, read at the beginning
+_MAX_MENTIONED_FILES = 6  # named by the goals, read at the beginning
 _SPARE_READS = 2  # spare commands for reading them, as one may fail
-_MAX_IDLE = 5  # consecutive commands without a change, after which an agent may end despite a fault
+_MAX_IDLE_COMMANDS = 5  # consecutive commands without a change, after which an agent may end despite a fault
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Hold the state of the workspace, and decide which commands make sense in it.
+    """The state of the workspace, on which it depends which commands make sense.
 
     Attributes:
         names: all workspace paths, or None if unknown or too many to bind arguments to.
         text: the description for the prompt, without names from outside.
-        faulty: whether the agent is still fixing a fault: a check fails, a changed file does not match its type, or an
-            end was rejected and nothing has changed since.
-        repeats: whether it is faulty, and a call was repeated with nothing changed in between.
-        cut: whether part of a result is omitted and the agent knows how to read it.
+        is_faulty: whether there is a fault to fix: a check fails, a changed file does not match its type, or an end
+            was rejected and nothing has changed since.
+        has_repeat: whether there is a fault, and a call was repeated with nothing changed in between.
+        has_unread_parts: whether part of a result is omitted and the agent knows how to read it.
         unread: unread files that the goals mention. At first, the agent may only read these.
         goals: the number of goals.
-        settled: whether a draft that others agree with was carried out, so that the run only has to end.
+        is_settled: whether a draft that others agree with was carried out, so that the run only has to end.
     """
 
     names: tuple[str, ...] | None = None
     text: str = ""
-    faulty: bool = False
-    repeats: bool = False
-    cut: bool = True
+    is_faulty: bool = False
+    has_repeat: bool = False
+    has_unread_parts: bool = True
     unread: tuple[str, ...] = ()
     goals: int = 1
-    settled: bool = False
+    is_settled: bool = False
 
     def bind(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
         """Return the commands that make sense here, or else all. Bind arguments for existing files to their names."""
@@ -61,13 +61,13 @@ class Surroundings:
 
     def _excludes(self, spec: CommandSpec) -> bool:
         ends_run = spec.effects is not None and spec.effects.ends_run
-        if (self.settled and not ends_run) or (ends_run and (self.faulty or self.unread)):
+        if (self.is_settled and not ends_run) or (ends_run and (self.is_faulty or self.unread)):
             return True
         if self.unread and spec.risk != "read":  # a small model invents the contents of unread files
             return True
-        if self.repeats and not changes_files(spec):
+        if self.has_repeat and not changes_files(spec):
             return True
-        if not self.cut and spec.effects is not None and spec.effects.pages_results:
+        if not self.has_unread_parts and spec.effects is not None and spec.effects.pages_results:
             return True
         return any(p.existing and p.required and self._names_for(p) == () for p in spec.parameters)
 
@@ -75,8 +75,8 @@ class Surroundings:
         parameters = [replace(p, choices=self._names_for(p) or p.choices) for p in spec.parameters]
         if spec.effects is not None and spec.effects.ends_run:  # only existing goals can be given up
             numbers = {"type": "array", "items": {"type": "integer", "enum": list(range(1, self.goals + 1))}}
-            numbered = ("array", "integer")
-            parameters = [replace(p, schema=numbers) if (p.kind, p.item) == numbered else p for p in parameters]
+            list_of_numbers = ("array", "integer")
+            parameters = [replace(p, schema=numbers) if (p.kind, p.item) == list_of_numbers else p for p in parameters]
         return replace(spec, parameters=tuple(parameters))
 
     def _names_for(self, parameter: Parameter) -> tuple[str, ...] | None:
@@ -103,31 +103,32 @@ def look_around(state: State) -> Surroundings:
     newest = [  # a small model would write a failed program again unchanged
         path
         for path in reversed(work.changed)
-        if state.guard.may_show(path) and not (path in work.failed and code_block.is_code(path))
+        if state.guard.may_show(path) and not (path in work.failed_paths and code_block.is_code(path))
     ]
     malformed = [
         f"{shown(path)} {problem}."
         for path in newest[:_MAX_TEXTS]
         if (problem := form_error(path, _read_text(path, state, _MAX_SEARCHED_BYTES)))
     ]
-    faulty = bool(state.history.failing or malformed or work.put_off) and work.idle < _MAX_IDLE
+    is_faulty = bool(state.history.failing or malformed or work.is_put_off) and work.idle_commands < _MAX_IDLE_COMMANDS
     texts = [(path, _read_text(path, state)) for path in newest[:_MAX_TEXTS]]
     goals = " ".join(goal.text for goal in state.start.task.goals)
     files = [entry for entry in own_entries if entry.kind == "file" and entry.size]
-    mentioned = mentioned_names(goals, [entry.path for entry in files])[:_MAX_MENTIONED]
-    unread = tuple(path for path in mentioned if path not in work.handled)
+    mentioned = mentioned_names(goals, [entry.path for entry in files])[:_MAX_MENTIONED_FILES]
+    unread = tuple(path for path in mentioned if path not in work.known_paths)
     groups = [f"{title}: {', '.join(map(shown, group))}." for title, group in mentioned_groups(goals, names).items()]
     matches = [*groups, *describe_lines(goals, _searchable_texts(own_entries, state))]
     contents = [f"{shown(path)} now holds:\n{text.rstrip()}" for path, text in texts if text]
+    has_agreement = work.draft_result is not None and work.draft_result.agree > 0
     return Surroundings(
         names=tuple(entry.path for entry in entries) if len(entries) <= _MAX_ENTRIES else None,
         text="\n".join([_file_list(own_entries), *matches, *contents, *malformed]),
-        faulty=faulty,
-        repeats=faulty and work.repeats,
-        cut=state.history.mentions_paging,
-        unread=unread if not work.changed and work.idle < len(mentioned) + _SPARE_READS else (),
+        is_faulty=is_faulty,
+        has_repeat=is_faulty and work.has_repeat,
+        has_unread_parts=state.history.mentions_paging,
+        unread=unread if not work.changed and work.idle_commands < len(mentioned) + _SPARE_READS else (),
         goals=len(state.start.task.goals),
-        settled=not faulty and bool(work.drafted and work.drafted.agree) and work.idle == 0 and bool(work.changed),
+        is_settled=not is_faulty and has_agreement and work.idle_commands == 0 and bool(work.changed),
     )
 
 
@@ -137,7 +138,7 @@ def texts_for_drafts(entries: Sequence[WorkspaceEntry], state: State) -> dict[st
     goals = " ".join(goal.text for goal in state.start.task.goals)
     mentioned = mentioned_names(goals, names) or names
     too_large = len(entries) > _MAX_ENTRIES or sum(entry.size for entry in entries) > MAX_COPIED_BYTES
-    if too_large or len(mentioned) > _MAX_MENTIONED or any(map(state.guard.source_of, mentioned)):
+    if too_large or len(mentioned) > _MAX_MENTIONED_FILES or any(map(state.guard.source_of, mentioned)):
         return {}
     texts = {path: _read_text(path, state, _MAX_SEARCHED_BYTES) for path in mentioned}
     return texts if all(texts.values()) else {}
@@ -158,7 +159,7 @@ def _searchable_texts(entries: Sequence[WorkspaceEntry], state: State) -> dict[s
     """Return the texts by path of files that the run did not write itself and that may be shown."""
     files = (entry.path for entry in entries if entry.kind == "file" and 0 < entry.size <= _MAX_SEARCHED_BYTES)
     others = (path for path in files if path not in state.work.changed and state.guard.may_show(path))
-    texts = {path: _read_text(path, state, _MAX_SEARCHED_BYTES) for path in islice(others, _MAX_SEARCHED)}
+    texts = {path: _read_text(path, state, _MAX_SEARCHED_BYTES) for path in islice(others, _MAX_SEARCHED_FILES)}
     return {path: text for path, text in texts.items() if text}
 
 

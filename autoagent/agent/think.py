@@ -22,7 +22,7 @@ from autoagent.prompt import Prompt, StepFacts, build
 from autoagent.registry.parts import NO_PART
 from autoagent.text.tokens import Count
 
-MAX_SHORTENINGS = 4  # per step, if the endpoint rejects the prompt as too long
+MAX_SHORTENINGS = 4  # of the history, per step, if the endpoint rejects the prompt as too long
 
 
 class ModelTurn:
@@ -35,11 +35,11 @@ class ModelTurn:
         self._clock = state.policy.clock
         self._user = user
         self._listener = listener
-        self._pending_usage = setup_usage  # charged, but not yet in the log
+        self._pending_usage = setup_usage  # charged by the endpoint, but not yet logged
 
     def ask(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Completion]:
         """Ask the model, shortening the history if the endpoint rejects the prompt as too long."""
-        state, part, shortened = self._state, self._state.tools.part, 0
+        state, part, shortenings = self._state, self._state.tools.part, 0
         if part is not NO_PART:
             messages = [Message("system", state.start.system), *state.history.messages]
             for sender, text in part.planning(messages):
@@ -59,9 +59,9 @@ class ModelTurn:
                     raise
                 yield state.record(Retried(reason=f"The user chose to wait: {error}"))
             except ContextOverflow as error:
-                if shortened == MAX_SHORTENINGS:
+                if shortenings == MAX_SHORTENINGS:
                     raise
-                shortened += 1
+                shortenings += 1
                 yield state.record(Retried(reason=f"{str(error).rstrip('.')}; the history is cut", shortened=True))
         for reason in completion.retries:
             yield state.record(Retried(reason=reason))
@@ -70,8 +70,9 @@ class ModelTurn:
 
     def charge(self, purpose: str = CUT_SHORT) -> Events:
         """Record the usage that belongs to no completion."""
-        pending, self._pending_usage = self._pending_usage + self._model.take_usage(), Usage()
-        yield from self._state.charge(purpose, pending)
+        usage = self._pending_usage + self._model.take_usage()
+        self._pending_usage = Usage()
+        yield from self._state.charge(purpose, usage)
 
     def _prompt(self, memories: tuple[RetrievedMemory, ...]) -> Generator[Event, None, Prompt]:
         """Build the prompt of this step, within the window and the budget, and log it."""
@@ -80,12 +81,12 @@ class ModelTurn:
         zone, price = time.localtime(now).tm_gmtoff, self._model.price
         self._surroundings = look_around(state) if state.start.style.guided else Surroundings()
         files = self._surroundings.text
-        sent = Prompted(sha256="", tokens=0, messages=0, at=now, estimate=None, left=limits, zone=zone, files=files)
-        prompt = build_step_prompt(state.start, state.history, memories, sent, count=state.count)
+        event = Prompted(sha256="", tokens=0, messages=0, at=now, estimate=None, left=limits, zone=zone, files=files)
+        prompt = build_step_prompt(state.start, state.history, memories, event, count=state.count)
         prompt_tokens, reply_tokens = self._estimate(prompt)
         state.budget.check(prompt_tokens, reply_tokens, price, now)
-        sent = replace(sent, sha256=prompt.sha256, tokens=prompt.tokens, messages=len(prompt.messages))
-        yield state.record(replace(sent, estimate=estimated_cost(prompt_tokens, reply_tokens, price)))
+        event = replace(event, sha256=prompt.sha256, tokens=prompt.tokens, messages=len(prompt.messages))
+        yield state.record(replace(event, estimate=estimated_cost(prompt_tokens, reply_tokens, price)))
         state.save_checkpoint()
         return prompt
 
@@ -121,20 +122,20 @@ def build_step_prompt(
     start: RunStarted,
     history: History,
     memories: Sequence[RetrievedMemory],
-    sent: Prompted,
+    event: Prompted,
     *,
     count: Count,
     excluded: Collection[int] = (),
 ) -> Prompt:
     """Build the prompt of a step, without the memories whose ids are in `excluded`.
 
-    `sent` holds its circumstances: time, time zone, remaining limits and workspace. All inputs are in the log, so the
+    `event` holds its circumstances: time, time zone, remaining limits and workspace. All inputs are in the log, so the
     prompt can be rebuilt (see prompt_replay).
     """
     facts = StepFacts(
         goals=start.task.goals,
-        standing="\n".join(filter(None, (history.standing, sent.left))),
-        files=sent.files,
+        standing="\n".join(filter(None, (history.standing, event.left))),
+        files=event.files,
         met=history.met,
         failing=history.failing,
         core=[memory for memory in history.core if memory.id not in excluded],
@@ -142,8 +143,8 @@ def build_step_prompt(
         core_at=history.core_at,
         lasting=[memory for memory in history.lasting if memory.id not in excluded],
         lasting_at=history.lasting_at,
-        now=sent.at,
-        zone=sent.zone,
+        now=event.at,
+        zone=event.zone,
         file=start.task.file,
     )
     return build(

@@ -4,7 +4,7 @@ Tests follow pytest's naming convention, and run with pytest if available, else 
 files that the goals name. The copy lies in the sandbox's private temporary folder, so that its files are no result of
 the run.
 
-They cannot change the workspace itself, neither by its absolute path nor through links in it.
+Neither can change the workspace itself, by its absolute path or through links in it.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from autoagent.workspace.gate import CODE_FOLDER, MAX_COPIED_BYTES, NOT_ENTERED,
 if TYPE_CHECKING:
     from autoagent.agent.state import State
 
-_TIMEOUTS = {True: 60.0, False: 10.0}  # for all tests, and for a program
-_DRAFT_TIMEOUT = 20.0  # for a draft and the programs after it, and again for tests
+_TEST_SECONDS = 60.0  # for all tests
+_PROGRAM_SECONDS = 10.0
+_DRAFT_SECONDS = 20.0  # for a draft and the programs after it, and again for tests
 _MAX_PROGRAMS = 3
-_MAX_NAMED = 10  # tests in the title
+_MAX_TESTS = 10  # in the title
 _MAX_ENTRIES = 5_000
 _TRACEBACK = b"Traceback (most recent call last)"
-_MAX_CHANGED_BYTES = 200_000  # all files that a draft changes
-_MISSING = re.compile(r"No module named '(\w+)")
-_UNDEFINED = re.compile(r"NameError: name '(\w+)' is not defined")
-_NO_FOLDER = re.compile(r"FileNotFoundError: .*: '((?:[\w-][\w .-]*/)+)[^/'\n]+'$", re.MULTILINE)
+_MAX_CHANGED_BYTES = 200_000  # of all files that a draft changes
+_MISSING_MODULE = re.compile(r"No module named '(\w+)")
+_UNDEFINED_NAME = re.compile(r"NameError: name '(\w+)' is not defined")
+_MISSING_FOLDER = re.compile(r"FileNotFoundError: .*: '((?:[\w-][\w .-]*/)+)[^/'\n]+'$", re.MULTILINE)
 TEST_SETTINGS = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml"})
-_NO_TESTS = 5  # pytest's exit status if the files contain no tests
+_NO_TESTS_STATUS = 5  # pytest's exit status if the files contain no tests
 
 # Both scripts start in the workspace, but import no module from it (-I). Only readable regular files are copied, as the
 # sandbox hides files behind a device.
-_COPY = """
+_COPY_SCRIPT = """
 import hashlib, importlib.util, json, os, shutil, subprocess, sys, tempfile
 place = tempfile.mkdtemp()
 copy = os.path.join(place, "copy")
@@ -60,8 +61,8 @@ sys.exit(5 if not result.testsRun else not result.wasSuccessful())
 tester = [sys.executable, "-B", *(with_pytest if importlib.util.find_spec("pytest") else with_unittest)]
 """
 
-_SCRIPT = (
-    _COPY
+_RUN_SCRIPT = (
+    _COPY_SCRIPT
     + """
 _, _, tests, *names = sys.argv
 status = subprocess.call([*(tester if tests else [sys.executable, "-B"]), *names])
@@ -72,8 +73,8 @@ sys.exit(status if status >= 0 else 1)
 
 # The answer is the last line, in JSON, so that it is not mistaken for the output of a draft. A draft can still forge
 # it, so it counts as untrusted text and is no evidence.
-_DRAFT = (
-    _COPY
+_DRAFT_SCRIPT = (
+    _COPY_SCRIPT
     + """
 _, skipped, kept, path, most, tests, *named = sys.argv
 skipped, most, tests, text = skipped.split("/"), int(most), int(tests), sys.stdin.read()
@@ -123,7 +124,7 @@ print(json.dumps({"fails": fails, "passes": passes, "printed": printed, "changed
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Hold the result of a draft in a copy: the texts of the changed files, None for a deleted file.
+    """The result of a draft in a copy: the texts of the changed files, None for a deleted file.
 
     It `fails` if the draft, or a program that the goals name, ended with an error, and `passes` if the tests then pass.
     `missing` lists the modules that were not installed. `preamble` holds the lines that may mend a program that failed:
@@ -139,10 +140,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TrialRun:
-    """Hold a run of all tests, or of a program.
+    """A run of all tests, or of one program.
 
-    `paths` are the files that were run. `fails` describes a failure, or is ''. A program `passed` if it exited with 0,
-    tests also if there are none in the files: these assert while they are imported.
+    `paths` are the files that were run. `fails` describes a failure, or is ''. A program `passed` if it exited with 0.
+    Test files also pass if they define no tests, since such files assert while they are imported.
     """
 
     paths: tuple[str, ...]
@@ -164,11 +165,11 @@ def entries_of(workspace: Workspace) -> list[WorkspaceEntry]:
 def run_tests(state: State, entries: Sequence[WorkspaceEntry]) -> list[TrialRun]:
     """Run the tests among the entries, then each program that the goals name, if possible. Ctrl-C skips them.
 
-    None runs unless the policy says so, and the agent may run programs itself.
+    Nothing runs unless the policy allows it and the agent itself may run programs.
     """
     runs: list[TrialRun] = []
     effects = [spec.effects for spec in state.tools.registry.specs if spec.effects is not None]
-    if state.policy.runs_tests and any(declared.runs_programs for declared in effects):
+    if state.policy.runs_tests and any(spec_effects.runs_programs for spec_effects in effects):
         names = names_in("\n".join(goal.text for goal in state.start.task.goals))
         with suppress(KeyboardInterrupt, CommandError), state.policy.interruptible():  # CommandError: without a sandbox
             runs.extend(_run_each(state.tools.context, entries, names))
@@ -190,11 +191,12 @@ def _run_each(
         return
     excluded = "/".join(sorted({*NOT_ENTERED, CODE_FOLDER}))
     for names in ([tests] if tests else []) + [[path] for path in programs[:_MAX_PROGRAMS]]:
-        argv = [context.python, "-I", "-B", "-c", _SCRIPT, excluded, "tests" if names is tests else "", *names]
-        exit = context.sandbox.run(argv, seconds=_TIMEOUTS[names is tests], network=False, read_only=True)
-        passed = exit.status == 0 or (names is tests and exit.status == _NO_TESTS)
+        argv = [context.python, "-I", "-B", "-c", _RUN_SCRIPT, excluded, "tests" if names is tests else "", *names]
+        seconds = _TEST_SECONDS if names is tests else _PROGRAM_SECONDS
+        exit = context.sandbox.run(argv, seconds=seconds, network=False, read_only=True)
+        passed = exit.status == 0 or (names is tests and exit.status == _NO_TESTS_STATUS)
         if names is tests:
-            title = f"Tests in the workspace ({', '.join(map(shown, names[:_MAX_NAMED]))}), run now in a copy of it"
+            title = f"Tests in the workspace ({', '.join(map(shown, names[:_MAX_TESTS]))}), run now in a copy of it"
             fails = "" if passed else "Tests in the workspace fail"
         else:
             title = f"{shown(names[0])}, run now in a copy of the workspace"
@@ -208,21 +210,22 @@ def try_out(context: Context, path: str, text: str, tests: Sequence[str], progra
     The programs run after it, then the tests. Return None if that cannot be done, or takes too long.
     """
     excluded, numbers = "/".join(sorted({*NOT_ENTERED})), [str(_MAX_CHANGED_BYTES), str(len(tests))]
-    argv = [context.python, "-I", "-B", "-c", _DRAFT, excluded, CODE_FOLDER, path, *numbers, *tests, *programs]
-    seconds = _DRAFT_TIMEOUT * (2 if tests else 1)
+    argv = [context.python, "-I", "-B", "-c", _DRAFT_SCRIPT, excluded, CODE_FOLDER, path, *numbers, *tests, *programs]
+    seconds = _DRAFT_SECONDS * (2 if tests else 1)
     try:
         exit = context.sandbox.run(
             argv, seconds=seconds, network=False, read_only=True, data=text.encode("utf-8", "replace")
         )
-        said = json.loads(exit.output.splitlines()[-1]) if exit.status == 0 and exit.output else {}
+        report = json.loads(exit.output.splitlines()[-1]) if exit.status == 0 and exit.output else {}
     except (CommandError, ValueError, RecursionError):
         return None
-    match said:
+    match report:
         case {"fails": bool(fails), "passes": bool(passes), "printed": str(printed), "changed": dict(changed)}:
             if all(isinstance(text, str | None) for text in changed.values()):
-                lacks = [f"import {name}\n" for name in _UNDEFINED.findall(printed) if name in sys.stdlib_module_names]
-                for folder in _NO_FOLDER.findall(printed):
-                    lacks.append(f'import os\nos.makedirs("{folder}", exist_ok=True)\n')
-                preamble = "".join(lacks) if fails else ""
-                return Trial(changed, fails, passes, tuple(_MISSING.findall(printed)), preamble)
+                names = [name for name in _UNDEFINED_NAME.findall(printed) if name in sys.stdlib_module_names]
+                additions = [f"import {name}\n" for name in names]
+                for folder in _MISSING_FOLDER.findall(printed):
+                    additions.append(f'import os\nos.makedirs("{folder}", exist_ok=True)\n')
+                preamble = "".join(additions) if fails else ""
+                return Trial(changed, fails, passes, tuple(_MISSING_MODULE.findall(printed)), preamble)
     return None

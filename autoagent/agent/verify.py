@@ -1,7 +1,7 @@
 """Verify goals: before a run ends, a model with a fresh context judges each goal by files and outputs alone.
 
-It sees the goals, the net changes since work on them began, and later program output, but never the agent's thoughts.
-In continuous mode it also sees the workspace's tests and the programs that the goals name, run for it.
+The model sees the goals, the net changes since work on them began, and later program output, but never the agent's
+thoughts. In continuous mode the workspace's tests and the programs that the goals name are run for it, too.
 
 It judges goal by goal and quotes evidence, or names an absent file or text. A quote that does not occur in its prompt
 proves nothing, and neither does an absence that the program cannot confirm.
@@ -33,13 +33,13 @@ from autoagent.text.quoting import EXPLANATION
 from autoagent.text.sanitize import shorten
 from autoagent.workspace.gate import Workspace, shown
 
-_MAX_EVIDENCE = 12_000  # tokens of evidence
+_MAX_EVIDENCE_TOKENS = 12_000
 _WINDOW_DIVISOR = 3  # evidence takes at most a third of the window
-_REPLY_TOKENS = 300  # tokens, plus the same again for each goal
-_MAX_REASON = 300  # characters of a reason
-_MIN_PART = 8  # characters that a part of a quote needs to prove something by itself
-_MIN_QUOTE = 2  # characters that a whole quote needs, which may be a number
-_PARTS = re.compile(r"\n|…|\.\.\.")
+_REPLY_TOKENS = 300  # plus the same again for each goal
+_MAX_REASON_CHARACTERS = 300
+_MIN_PART_CHARACTERS = 8  # that a part of a quote needs to prove something by itself
+_MIN_QUOTE_CHARACTERS = 2  # that a whole quote needs, which may be a number
+_PART_SEPARATOR = re.compile(r"\n|…|\.\.\.")
 _ACTIVITY = "checking the goals"
 _UNCHANGED = "No file was changed, so nothing shows that it is done."
 _TOO_SMALL = "A model of this size cannot judge the work. A check of the goal can, or a larger model (VERIFIER_LLM)."
@@ -89,7 +89,7 @@ class Verification:
         if state.work.verdicts:
             return state.work.verdicts
         model = self._call.model
-        max_tokens = min(_MAX_EVIDENCE, model.window // _WINDOW_DIVISOR)
+        max_tokens = min(_MAX_EVIDENCE_TOKENS, model.window // _WINDOW_DIVISOR)
         evidence = collect(state, workspace, max_tokens)
         if model.style.reasons:
             verdicts = yield from self._ask_verdicts(numbers, evidence, answer, workspace)
@@ -101,14 +101,15 @@ class Verification:
 
     def _judge_by_tests(self, number: int, evidence: Evidence, fault: str) -> GoalVerdict:
         """Judge without a model: a goal is met if all failed tests pass now, and it names one or is the only goal."""
-        goals, drafted = self._state.start.task.goals, self._state.work.drafted
-        failed = drafted.failed if drafted else ()
+        goals, draft_result = self._state.start.task.goals, self._state.work.draft_result
+        failed_paths = draft_result.failed if draft_result else ()
         if fault:
             return GoalVerdict(number, "not met", why=fault)
-        named = {path for path in failed if path.rpartition("/")[2] in goals[number].text}
-        broken = evidence.absent or any(p in failed or p.rpartition("/")[2] in TEST_SETTINGS for p in evidence.changed)
-        if (named or (failed and len(goals) == 1)) and not broken and {*failed} <= evidence.passed:
-            why = f"Failed before the work and passes now: {', '.join(map(shown, failed))}."
+        named = {path for path in failed_paths if path.rpartition("/")[2] in goals[number].text}
+        test_files = {*failed_paths, *(p for p in evidence.changed if p.rpartition("/")[2] in TEST_SETTINGS)}
+        is_intact = not evidence.absent and test_files.isdisjoint(evidence.changed)
+        if (named or (failed_paths and len(goals) == 1)) and is_intact and {*failed_paths} <= evidence.passed:
+            why = f"Failed before the work and passes now: {', '.join(map(shown, failed_paths))}."
             return GoalVerdict(number, "met", why=why)
         return GoalVerdict(number, "cannot tell", why=_TOO_SMALL)
 
@@ -120,10 +121,10 @@ class Verification:
         goals = "\n".join(f"{number + 1}. {self._state.start.task.goals[number].text}" for number in numbers)
         messages = [Message("system", _SYSTEM), Message("user", f"The goals:\n{goals}\n\n{prompt_text}")]
         tokens = _REPLY_TOKENS * (1 + len(numbers))
-        answered = yield from self._call.ask(Question(messages, VERIFICATION, _ACTIVITY, tokens, _SCHEMA))
-        if isinstance(answered, str):
-            yield self._state.record(Retried(reason=f"The goals could not be verified: {answered}"))
-        text = "" if isinstance(answered, str) else answered.text
+        reply = yield from self._call.ask(Question(messages, VERIFICATION, _ACTIVITY, tokens, _SCHEMA))
+        if isinstance(reply, str):
+            yield self._state.record(Retried(reason=f"The goals could not be verified: {reply}"))
+        text = "" if isinstance(reply, str) else reply.text
         verdicts = []
         for number, claim in _claims_by_goal(text, numbers):
             proof = _valid_quote(claim, prompt_text) or self._confirm_absence(claim, evidence, workspace)
@@ -136,12 +137,12 @@ class Verification:
         A file has to be deleted or named in the goals. A missing text has to occur in the goals or the evidence, since
         a file lacks countless other texts.
         """
-        path, text = str(claim.get("absent_file") or "").strip(), str(claim.get("absent_text") or "").strip()
+        path, text = (str(claim.get(name) or "").strip() for name in ("absent_file", "absent_text"))
         if not text:
             return f"There is no file {shown(path)}." if path in evidence.absent else ""
         is_known = text in evidence.text or any(text in goal.text for goal in self._state.start.task.goals)
         if path and is_known and contains(path, text, self._state, workspace) is False:
-            return f'{shown(path)} does not contain "{shorten(text, _MAX_REASON)}".'
+            return f'{shown(path)} does not contain "{shorten(text, _MAX_REASON_CHARACTERS)}".'
         return ""
 
 
@@ -161,7 +162,8 @@ def _claims_by_goal(text: str, numbers: Sequence[int]) -> list[tuple[int, Mappin
 
 def _judge_claim(number: int, claim: Mapping[str, Any], proof: str, text: str) -> GoalVerdict:
     """Turn a claim into the verdict on a goal: 'cannot tell' if it says "met" without a `proof`."""
-    reason, finding = shorten(str(claim.get("why") or ""), _MAX_REASON), claim.get("verdict")
+    reason = shorten(str(claim.get("why") or ""), _MAX_REASON_CHARACTERS)
+    finding = claim.get("verdict")
     if finding == "met" and proof:
         return GoalVerdict(number, "met", proof, reason)
     if finding == "met":
@@ -175,10 +177,10 @@ def _judge_claim(number: int, claim: Mapping[str, Any], proof: str, text: str) -
 def _valid_quote(claim: Mapping[str, Any], prompt_text: str) -> str:
     """Return the claim's quote if each part of it (between ellipses or line breaks) occurs in the prompt, else ''."""
     quote, normalized = str(claim.get("evidence") or ""), _collapse_spaces(prompt_text)
-    parts = [part for part in (_collapse_spaces(part).strip("\"'` ") for part in _PARTS.split(quote)) if part]
-    significant = [part for part in parts if len(part) >= _MIN_PART] or parts
-    occurs = len("".join(significant)) >= _MIN_QUOTE and all(part in normalized for part in significant)
-    return shorten(quote, _MAX_REASON) if occurs else ""
+    parts = [part for part in (_collapse_spaces(part).strip("\"'` ") for part in _PART_SEPARATOR.split(quote)) if part]
+    significant = [part for part in parts if len(part) >= _MIN_PART_CHARACTERS] or parts
+    occurs = len("".join(significant)) >= _MIN_QUOTE_CHARACTERS and all(part in normalized for part in significant)
+    return shorten(quote, _MAX_REASON_CHARACTERS) if occurs else ""
 
 
 def _collapse_spaces(text: str) -> str:

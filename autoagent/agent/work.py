@@ -15,10 +15,10 @@ from autoagent.core.services import ProcessExit
 from autoagent.core.task import Goal, GoalVerdict
 from autoagent.text.facts import PURPOSE
 
-MAX_CHECK_OUTPUT = 1200  # last characters of a check's output
-_MAX_CALLS = 8  # calls compared with the next
-_MAX_OUTPUTS = 5
-_SEPARATORS = re.compile(r"[\s'\"|&;()<>=]+")  # separators of words in a shell line
+MAX_OUTPUT_CHARACTERS = 1200  # from the end of a check's output
+_MAX_COMPARED_CALLS = 8  # calls compared with the next
+_MAX_PROGRAM_RUNS = 5
+_WORD_SEPARATORS = re.compile(r"[\s'\"|&;()<>=]+")  # in a shell line
 
 
 class Work:
@@ -26,66 +26,66 @@ class Work:
 
     Attributes:
         changed: workspace paths that the run has changed, in order, as the keys.
-        failed: paths changed by a failed program, or that hold its code.
-        handled: workspace paths that the run has read or changed.
-        idle: commands since the newest change, or since an end was rejected.
-        repeats: whether one of these commands occurred twice.
+        failed_paths: paths changed by a failed program, or that hold its code.
+        known_paths: workspace paths that the run has read or changed.
+        idle_commands: how many commands ran since the newest change, or since an end was rejected.
+        has_repeat: whether one of these commands occurred twice.
         tree: the newest snapshot of the workspace.
-        before: the newest snapshot when the last command started.
+        tree_before: the newest snapshot when the last command started.
         base: the snapshot when work on the present goals began, or ''.
-        ran: calls that ran programs since files were last changed by other means, with their results.
-        loaded: command groups that the agent has loaded.
+        program_runs: calls that ran programs since files were last changed by other means, with their results.
+        loaded_groups: command groups that the agent has loaded.
         met: for each goal, from 0, whether its check passed; unknown after the user restores the workspace.
-        put_off: whether an end was rejected, and since then nothing changed and no program succeeded.
+        is_put_off: whether an end was rejected, and since then nothing changed and no program succeeded.
         verdicts: the verifier's newest verdicts, one per judged goal, unless something has happened since.
         was_warned: whether the agent was told, since the user last spoke, of a goal that the verifier finds unmet.
         step: the newest step.
-        unusable: consecutive unusable replies of this process.
-        call: the requested call, until it is refused or done.
-        started: whether that call has started, so that its effects are unknown.
-        waiting: further calls of a reply. They are dropped if the user speaks or drops a memory behind them, or if the
-            model has to check whether any of them ran.
-        returned: the result of a step that was not finished.
-        remembers: whether the run stored a memory.
-        newest_memory: the highest id of its memories, by store.
-        distilled: the facts of the run, after its end.
+        unusable_replies: how many consecutive replies of this process were unusable.
+        open_call: the requested call, until it is refused or done.
+        has_started: whether that call has started, so that its effects are unknown.
+        further_calls: those of a reply that are still to be run. They are dropped if the user speaks or drops a memory
+            behind them, or if the model has to check whether any of them ran.
+        open_result: the result of a step that was not finished.
+        has_memories: whether the run stored a memory.
+        newest_memories: the highest id of its memories, by store.
+        facts_answer: the model's answer with the facts of the run, after its end.
         facts_stored: how many of these facts were stored.
     """
 
-    NOT_KEPT = ("_specs",)  # in a checkpoint
+    NOT_IN_CHECKPOINT = ("_specs",)
 
     def __init__(self, specs: Mapping[str, CommandSpec]) -> None:
         self._specs = specs
         self.changed: dict[str, None] = {}
-        self.failed: set[str] = set()
-        self.handled: set[str] = set()
-        self.idle = 0
-        self.repeats = False
-        self.tree = self.before = self.base = ""
-        self.ran: deque[tuple[Call, events.Returned]] = deque(maxlen=_MAX_OUTPUTS)
-        self.loaded: set[str] = set()
+        self.failed_paths: set[str] = set()
+        self.known_paths: set[str] = set()
+        self.idle_commands = 0
+        self.has_repeat = False
+        self.tree = self.tree_before = self.base = ""
+        self.program_runs: deque[tuple[Call, events.Returned]] = deque(maxlen=_MAX_PROGRAM_RUNS)
+        self.loaded_groups: set[str] = set()
         self.met: dict[int, bool] = {}
-        self.put_off = False
+        self.is_put_off = False
         self.verdicts: tuple[GoalVerdict, ...] = ()
         self.was_warned = False
-        self.drafted: events.Drafted | None = None
+        self.draft_result: events.Drafted | None = None
         self.step = 0
-        self.unusable = 0
-        self.call: Call | None = None
-        self.started = False
-        self.waiting: tuple[str, ...] = ()
-        self.returned: events.Returned | None = None
-        self.remembers = False
-        self.newest_memory: dict[str, int] = {}
-        self.distilled: events.Answered | None = None
+        self.unusable_replies = 0
+        self.open_call: Call | None = None
+        self.has_started = False
+        self.further_calls: tuple[str, ...] = ()
+        self.open_result: events.Returned | None = None
+        self.has_memories = False
+        self.newest_memories: dict[str, int] = {}
+        self.facts_answer: events.Answered | None = None
         self.facts_stored = 0
         self._root = ""
         self._goals: tuple[Goal, ...] = ()
-        self._outputs: dict[int, str] = {}  # outputs of the checks, by goal
-        self._unchecked = False  # whether something has changed since the checks ran
+        self._outputs: dict[int, str] = {}  # of the checks, by goal
+        self._has_unchecked_changes = False  # since the checks ran
         self._newest_call: Call | None = None  # the newest started call
-        self._recent_calls: deque[int] = deque(maxlen=_MAX_CALLS)  # keys of the newest calls without a change
-        self._newest_start = ("", "")  # the newest started command, and who allowed it
+        self._recent_calls: deque[int] = deque(maxlen=_MAX_COMPARED_CALLS)  # keys of the newest calls without a change
+        self._newest_start = ("", "")  # the name of the newest started command, and who allowed it
         self._allowed_by = ""
         self._rejected_end = ("", "")  # the same for a rejected end, unless something has happened since
 
@@ -96,97 +96,101 @@ class Work:
             case events.RunStarted():
                 self._begin(event)
             case events.Thought():
-                self.call, self.started, self.returned, self.unusable = event.call, False, None, 0
-                self.distilled, self.waiting = None, event.more or self.waiting[1:]
+                self.open_call, self.has_started, self.open_result = event.call, False, None
+                self.unusable_replies, self.facts_answer = 0, None
+                self.further_calls = event.more or self.further_calls[1:]
             case events.Rejected():
-                self.call, self.started, self.returned = None, False, None
-                self.unusable = 0 if event.off else self.unusable + 1  # well-formed replies are left to Standstill
-                self.waiting = self.waiting[1:]
+                self.open_call, self.has_started, self.open_result = None, False, None
+                self.unusable_replies = 0 if event.off else self.unusable_replies + 1  # 0: left to Standstill
+                self.further_calls = self.further_calls[1:]
             case events.Decided(allowed=True):
                 self._allowed_by = event.by
-                if self.call and event.args is not None:
-                    self.call = replace(self.call, args=event.args)
+                if self.open_call and event.args is not None:
+                    self.open_call = replace(self.open_call, args=event.args)
             case events.Decided():
-                self.call, self.started = None, False
+                self.open_call, self.has_started = None, False
             case events.Started():
                 self._start(event)
             case events.Snapshot():
                 self.tree = event.tree
                 self.base = self.base or event.tree
             case events.Returned():
-                self.call, self.started, self.returned = None, False, event
+                self.open_call, self.has_started, self.open_result = None, False, event
                 self._add_returned(event)
             case events.Prompted() | events.Ended():
-                self.returned = None
+                self.open_result = None
             case events.Feedback():
                 self._user_spoke()
                 self._discard_drafts()
-                self.waiting = ()
+                self.further_calls = ()
             case events.Dropped():
-                self.waiting = ()
+                self.further_calls = ()
             case events.Undone():
                 self._user_spoke()
                 self._discard_drafts()
-                self.before = ""  # what an open call has changed may be undone
-                self.waiting, self.met, self._unchecked = (), {}, True
+                self.tree_before = ""  # what an open call has changed may be undone
+                self.further_calls, self.met, self._has_unchecked_changes = (), {}, True
             case events.Rewound():
                 self._discard_drafts()
-                self.waiting, self.returned, self.met, self._unchecked = (), None, {}, True
+                self.further_calls, self.open_result = (), None
+                self.met, self._has_unchecked_changes = {}, True
             case events.Forked():
-                self.waiting, self.returned = (), None
+                self.further_calls, self.open_result = (), None
             case events.AgentMessage():
                 self._note_changes(event.meta.products, failed=event.meta.failed)
             case events.Checked():
-                self.met[event.goal], self._outputs[event.goal], self._unchecked = event.met, event.output, False
+                self.met[event.goal], self._outputs[event.goal] = event.met, event.output
+                self._has_unchecked_changes = False
             case events.Drafted():
-                self.drafted = event
-                self.handled.update(event.shown if event.agree else ())
+                self.draft_result = event
+                self.known_paths.update(event.shown if event.agree else ())
             case events.Verified():
                 self.verdicts = event.verdicts
             case events.Answered(purpose=purpose) if purpose == PURPOSE:
-                self.distilled, self.facts_stored = event, 0
+                self.facts_answer, self.facts_stored = event, 0
             case events.Remembered():
-                self.remembers, self.facts_stored = True, self.facts_stored + 1
-                newest = self.newest_memory.get(event.store, 0)
-                self.newest_memory[event.store] = max(newest, event.memory)
+                self.has_memories, self.facts_stored = True, self.facts_stored + 1
+                newest = self.newest_memories.get(event.store, 0)
+                self.newest_memories[event.store] = max(newest, event.memory)
 
     def _begin(self, event: events.RunStarted) -> None:
         self._root = event.workspace.rstrip("/") + "/"
         if event.task.goals != self._goals:
             if not isinstance(event, events.Changed) and set(self._goals).isdisjoint(event.task.goals):
                 self.base = self.tree  # the work for goals that are kept or reworded is to be judged, too
-            self._goals, self.met, self.drafted = event.task.goals, {}, None
+            self._goals, self.met, self.draft_result = event.task.goals, {}, None
         if isinstance(event, events.Resumed):
-            self.unusable = 0
+            self.unusable_replies = 0
         if isinstance(event, (events.Resumed, events.Changed)):
             self._user_spoke()
 
     def _start(self, event: events.Started) -> None:
-        self.started, self.before, self._newest_call = True, self.tree, event.call
+        self.has_started, self.tree_before = True, self.tree
+        self._newest_call = event.call
         self._newest_start = (event.call.name, self._allowed_by)
-        self.repeats = self.repeats or event.call.key in self._recent_calls
+        self.has_repeat = self.has_repeat or event.call.key in self._recent_calls
         self._recent_calls.append(event.call.key)
 
     def assume_started(self) -> None:
         """Assume that the open call has started, since the lost event may have said so."""
-        if not self.started:
-            self.started, self.before = True, self.tree
+        if not self.has_started:
+            self.has_started, self.tree_before = True, self.tree
 
     def allowed_by(self, call: Call) -> str:
         """Return who allowed this call to end the run before it was rejected, or '' if anything has happened since."""
-        name, by = self._rejected_end
-        return by if call.name == name else ""
+        name, allowed_by = self._rejected_end
+        return allowed_by if call.name == name else ""
 
     def loaded_commands(self, specs: Sequence[CommandSpec]) -> list[CommandSpec]:
         """Return the commands that are offered from the start or belong to a loaded group."""
-        return [spec for spec in specs if not spec.group or spec.group in self.loaded]
+        return [spec for spec in specs if not spec.group or spec.group in self.loaded_groups]
 
     # Goals: a check is one of the user's shell commands, which exits 0 once its goal is met ---------------------------
 
     @property
     def has_stale_checks(self) -> bool:
         """Return whether there are checks and something has changed since they ran."""
-        return self._unchecked and any(goal.check for goal in self._goals)
+        return self._has_unchecked_changes and any(goal.check for goal in self._goals)
 
     def check(
         self, run: Callable[[str], ProcessExit], labels: Callable[[], ResultMeta] = ResultMeta
@@ -205,7 +209,7 @@ class Work:
                 continue
             limit = f"stopped at the limit of {end.limit}" if end.limit else ""
             output = end.output.decode("utf-8", "replace").strip()
-            tail = output if len(output) <= MAX_CHECK_OUTPUT else f"…{output[-MAX_CHECK_OUTPUT:]}"
+            tail = output if len(output) <= MAX_OUTPUT_CHARACTERS else f"…{output[-MAX_OUTPUT_CHARACTERS:]}"
             text = f"{limit or end.signal or f'exit status {end.status}'}. {tail}".strip()
             data = labels().to_json() if end.status != 0 and end.output.strip() else {}
             yield events.Checked(goal=number, met=end.status == 0, output=text, data=data)
@@ -247,22 +251,22 @@ class Work:
         return "\n".join(["Not ended yet.", *lines, "Do what is missing, then finish."]) if lines else ""
 
     def _user_spoke(self) -> None:
-        self.was_warned = self.put_off = False
+        self.was_warned = self.is_put_off = False
         self.verdicts = ()
         self._newest_start = self._rejected_end = ("", "")
 
     def _discard_drafts(self) -> None:
         """Discard the results of drafts and failed tests: the user has said more or taken back work."""
-        self.drafted = self.drafted and replace(self.drafted, agree=0, failed=())
+        self.draft_result = self.draft_result and replace(self.draft_result, agree=0, failed=())
 
     def _add_returned(self, event: events.Returned) -> None:
         meta, call = event.meta, self._newest_call
         if event.needs_review:
-            self.waiting = ()
-        self._unchecked = self._unchecked or bool(meta.products)
+            self.further_calls = ()
+        self._has_unchecked_changes = self._has_unchecked_changes or bool(meta.products)
         spec = self._specs.get(call.name) if call else None
         effects = spec.effects if spec else None
-        self.put_off = self.put_off or meta.put_off
+        self.is_put_off = self.is_put_off or meta.put_off
         self._rejected_end = self._newest_start if meta.put_off else ("", "")
         if meta.put_off:
             self.was_warned = self.was_warned or bool(self.verdicts)
@@ -270,25 +274,25 @@ class Work:
             self.verdicts = ()
         runs = effects is not None and effects.runs_programs
         if meta.products and not runs:
-            self.ran.clear()
+            self.program_runs.clear()
         if runs and call is not None:
-            self.ran.append((call, event))
-            self.put_off = self.put_off and (meta.failed or not event.ok)
+            self.program_runs.append((call, event))
+            self.is_put_off = self.is_put_off and (meta.failed or not event.ok)
         if event.ok and call is not None:
             if not meta.failed:
-                self.handled.update(self._named_paths(call, spec))
+                self.known_paths.update(self._named_paths(call, spec))
             if effects is not None and effects.loads_commands:
-                self.loaded.update(value for value in call.args.values() if isinstance(value, str))
+                self.loaded_groups.update(value for value in call.args.values() if isinstance(value, str))
         self._note_changes(meta.products, failed=meta.failed)
-        self.idle = 0 if meta.put_off else self.idle
+        self.idle_commands = 0 if meta.put_off else self.idle_commands
 
     def _note_changes(self, paths: tuple[str, ...], *, failed: bool) -> None:
         self.changed.update(dict.fromkeys(paths))
-        self.handled.update(paths)
-        (self.failed.update if failed else self.failed.difference_update)(paths)
-        self.idle = 0 if paths else self.idle + 1
+        self.known_paths.update(paths)
+        (self.failed_paths.update if failed else self.failed_paths.difference_update)(paths)
+        self.idle_commands = 0 if paths else self.idle_commands + 1
         if paths:
-            self.repeats = self.put_off = False
+            self.has_repeat = self.is_put_off = False
             self._recent_calls.clear()
 
     def _named_paths(self, call: Call, spec: CommandSpec | None) -> Iterator[str]:
@@ -296,5 +300,5 @@ class Work:
         for parameter in spec.parameters if spec is not None else ():
             value = call.args.get(parameter.name)
             if isinstance(value, str) and parameter.meaning in ("path", "shell"):
-                for word in [value] if parameter.meaning == "path" else _SEPARATORS.split(value):
+                for word in [value] if parameter.meaning == "path" else _WORD_SEPARATORS.split(value):
                     yield posixpath.normpath(word.removeprefix(self._root).removeprefix("/workspace/"))

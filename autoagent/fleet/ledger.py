@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from autoagent.agent.budget import FIRST_REPLY, estimated_cost
+from autoagent.agent.budget import FIRST_REPLY_TOKENS, estimated_cost
 from autoagent.core.model import Price
 
 RECENT_REPLIES = 20  # of a model, for estimating the next
@@ -175,7 +175,7 @@ class Ledger:
         """Return the answer to a call, or None if it has to wait."""
         prompt = math.ceil(call.prompt * max(self._count_ratios.get(call.model, ()), default=1.0))
         replies = self._reply_sizes.get(call.model)
-        expected = min(call.max_reply, int(EXPECTED_RATIO * max(replies)) if replies else FIRST_REPLY)
+        expected = min(call.max_reply, int(EXPECTED_RATIO * max(replies)) if replies else FIRST_REPLY_TOKENS)
         now, ceilings = self._clock(), self.ceilings
         if ceilings.tpm:
             while self._minute and self._minute[0][0] <= now - MINUTE:
@@ -184,7 +184,7 @@ class Ledger:
                 return None
         reply = call.max_reply
         if replies and self._max_reply(call, (prompt + reply) * SPARE_CALLS) < reply:
-            reply = min(reply, max(FIRST_REPLY, MAX_RATIO_IF_SHORT * max(replies)))
+            reply = min(reply, max(FIRST_REPLY_TOKENS, MAX_RATIO_IF_SHORT * max(replies)))
         if self._max_reply(call, prompt) < reply:
             unlogged = [call for calls in self._unlogged.values() for call in calls]
             if self._reserved or any(now - call.since < LOG_SECONDS for call in unlogged):

@@ -7,8 +7,9 @@ and if the log still begins with the same bytes. Runs with sub-agents, and rewou
 The newest is the file `checkpoint` next to the log. What is needed to show earlier steps is kept as `checkpoint-STEP`:
 the screen and the history after the prompt of that step.
 
-The state of a fold is its attributes, except for those in NOT_KEPT: its arguments, and state that no replay restores.
-It is pickled, as it may hold any records, and unpickled only after its seal and its program are verified.
+The state of a fold is its attributes, except for those in NOT_IN_CHECKPOINT: its arguments, and state that no
+replay restores. It is pickled, as it may hold any records, and unpickled only after its seal and its program are
+verified.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ def load(log: Path, key_file: Path, before: int | None = None) -> Saved | None:
 
 
 def _state_of(fold: object) -> dict[str, Any]:
-    excluded = getattr(fold, "NOT_KEPT", ())
+    excluded = getattr(fold, "NOT_IN_CHECKPOINT", ())
     return {name: value for name, value in vars(fold).items() if name not in excluded}
 
 

@@ -54,7 +54,7 @@ class ExfiltrationGuard:
     StateError if a tainted file cannot be recorded.
     """
 
-    NOT_KEPT = ("_tainted", "_specs", "_network", "confined", "is_ruled")  # in a checkpoint
+    NOT_IN_CHECKPOINT = ("_tainted", "_specs", "_network", "confined", "is_ruled")
 
     def __init__(
         self,

@@ -187,7 +187,7 @@ def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> It
                 log.on_append(hear)
         build_worker = _worker_builder(plan, workspace, tainted, parts)
         with _open_pool(plan, build_worker, log, budget, rulebook, interrupts) as pool:
-            log.on_append(pool.hear)
+            log.on_append(pool.on_event)
             context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)
             if settings.hierarchical:
                 context = replace(context, dream=_dream, unanswered=settings.unanswered_text)
@@ -307,7 +307,7 @@ def _open_pool(
         listener=console,
         show=console.show,
         interruptible=interrupts.allowed,
-        held=interrupts.held,
+        uninterruptible=interrupts.held,
     )
     levels = len(LEVELS) if settings.hierarchical else 0
     return WorkerPool(
@@ -343,13 +343,13 @@ def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, 
         ranker = build.open_ranker(settings, console, worker_model)
         worker_registry = registry.only(order.commands, "it was not handed on to this agent")
         trusted_only = build.recalls_trusted_only(settings, worker_registry.specs)
-        hides = order.mailbox.apart.hides
+        hides = order.mailbox.isolation.hides
         worker_parts = MemoryParts(embedder, ranker, parts.ticks, parts.user, trusted_only=trusted_only, hides=hides)
-        place, marks = order.mailbox.apart.workspace or workspace, tainted
+        place, marks = order.mailbox.isolation.workspace or workspace, tainted
         if place is not workspace:
             marks = TaintedFiles(settings.state_dir / "taint.jsonl", place.root)
             marks.inherit(workspace.root, (), 0)
-        described = describe(order.task, settings, worker_model, worker_registry, order.began, plan.texts)
+        described = describe(order.task, settings, worker_model, worker_registry, order.earlier_start, plan.texts)
         limits = dataclasses.asdict(order.budget.limits)
         guard = ExfiltrationGuard(marks, specs, network=settings.sandbox_network, origin=order.task_origin)
         models = worker_model, worker_model

@@ -1,14 +1,16 @@
 """Manage all sub-agents of a run and what they share: the log, the user, and limits on number and depth.
 
 Only the thread of the run's own agent shows events and asks questions, before each of its steps and while it waits for
-others. A sub-agent with a question waits for it.
+others. A sub-agent that has a question waits until that thread has asked it.
 
 A sub-agent is stopped by a flag, which it checks before every step, call, command and question, and for every piece of
 a streamed reply. Its own sub-agents stop with it.
 
+If an agent that has read untrusted text starts another, the other counts as having read that text too, since its task
+becomes part of its system prompt.
+
 Not covered: a call or command that does not return in time is abandoned to its thread, which ends with the process and
-can record nothing more. If an agent that has read untrusted text starts another, its task becomes part of the other's
-system prompt, so the other counts as having read that text too.
+can record nothing more.
 """
 
 from __future__ import annotations
@@ -35,33 +37,33 @@ from autoagent.safety.approval import AuthorizerWrapper
 from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.subagents.worker import Build, Mailbox, PoolActions, RunningWorker
 
-UNDONE = "The user has undone changes of files. Read a file again before you rely on it."
-PATIENCE_SECONDS = 3.0  # until a stopping sub-agent is abandoned to its thread
+UNDO_NOTICE = "The user has undone changes to files. Read a file again before you rely on it."
+PATIENCE_SECONDS = 3.0  # until a sub-agent that should stop is abandoned to its thread
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Hold the parts of the run's own agent shared with its sub-agents.
+    """The parts of the run's own agent that its sub-agents share.
 
-    `offered` is every command that an agent of the run may have, at its level if the run is hierarchical. `undone_at`
-    is when the user last undid something of the run, in seconds since the epoch, or 0.
+    `all_commands` are those that any agent of the run may have, at its level if the run is hierarchical. `undone_at` is
+    when the user last undid something of the run, in seconds since the epoch, or 0.
     """
 
     log: Recorder
     budget: Budget
     commands: Sequence[CommandSpec]
     name: str
-    offered: Sequence[CommandSpec] = ()
+    all_commands: Sequence[CommandSpec] = ()
     undone_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oversight:
-    """Hold the user's oversight of sub-agents.
+    """The oversight of sub-agents by the user.
 
     `authorizer()` makes an authorizer for a sub-agent. `asks` returns whether it may ask the user about a proposal, so
-    that `listener` is told first. `show` shows an event. `interruptible` lets Ctrl-C through, and `held` holds it back,
-    even within `interruptible`.
+    that `listener` is told first. `show` shows an event. `interruptible` lets Ctrl-C through, and `uninterruptible`
+    holds it back, even within `interruptible`.
     """
 
     authorizer: Callable[[], Authorizer]
@@ -69,15 +71,15 @@ class Oversight:
     listener: Listener
     show: Callable[[Event], None]
     interruptible: Callable[[], AbstractContextManager[object]] = nullcontext
-    held: Callable[[], AbstractContextManager[object]] = nullcontext
+    uninterruptible: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 class WorkerPool:
     """Run the sub-agents of a run. Entering restores them from the log of an earlier process. Leaving ends them all.
 
-    `mailbox` belongs to the run's own agent. At most `at_once` sub-agents run at a time, nested at most `depth` deep. A
-    stopped sub-agent is abandoned to its thread after `patience` seconds. With `resumes`, sub-agents left unfinished by
-    an earlier process are restarted by their starters and continue.
+    `mailbox` belongs to the run's own agent. At most `at_once` sub-agents run at a time, nested at most `depth` deep.
+    If a sub-agent does not stop within `patience` seconds, it is abandoned to its thread. With `resumes`, sub-agents
+    left unfinished by an earlier process are restarted by their starters and continue.
     """
 
     def __init__(
@@ -91,18 +93,18 @@ class WorkerPool:
         patience: float = PATIENCE_SECONDS,
         resumes: bool = False,
     ) -> None:
-        self.former: dict[str, SubAgentState] = {}  # by key, to be restarted
-        actions = PoolActions(depth, leader.offered, self.former, self.start, self.stop, self.attend)
+        self.unfinished: dict[str, SubAgentState] = {}  # by key, to be restarted
+        actions = PoolActions(depth, leader.all_commands, self.unfinished, self.start, self.stop, self.show_and_ask)
         self.mailbox = Mailbox(actions, None, leader.name, leader.commands, leader.budget)
         self.at_once = at_once
         self.oversight = oversight
+        self.log = leader.log
+        self.undone_at = leader.undone_at
         self._build = build
         self._time = leader.budget.time
-        self.log = leader.log
         self._patience = patience
         self._resumes = resumes
         self._members: list[RunningWorker] = []
-        self.undone_at = leader.undone_at
         self._lock = threading.Lock()  # for appending sub-agents' events, and for `_members`
         self._to_show: deque[Event] = deque()
         self._questions: deque[tuple[RunningWorker, Callable[[], Verdict | str]]] = deque()
@@ -111,17 +113,17 @@ class WorkerPool:
         for event in self.log.events(sub_agents=True):
             self.mailbox.add_earlier_event(event)
         if self._resumes:
-            self.former.update(self.mailbox.former)
-            self.mailbox.former.clear()
+            self.unfinished.update(self.mailbox.earlier_states)
+            self.mailbox.earlier_states.clear()
         for ended in self.mailbox.missing_ends():
             self.log.append(ended)
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop(list(self._members), "The run has ended.")
-        if kind is None:
+        if exc_type is None:
             self._show_until(None)
 
     # In the thread of the run's own agent ------------------------------------------------------------------------
@@ -131,7 +133,7 @@ class WorkerPool:
         self._show_until(event.seq)
         self.oversight.show(event)
 
-    def attend(self) -> None:
+    def show_and_ask(self) -> None:
         """Show the sub-agents' events, and ask the user their questions.
 
         Raises StopRun if the user ends the run, KeyboardInterrupt for Ctrl-C outside a question.
@@ -140,13 +142,13 @@ class WorkerPool:
         while self._questions:
             member, ask = self._questions[0]
             answer: Verdict | str | StopRun | None = None
-            if member.stopping is None:
+            if member.stop_outcome is None:
                 try:
                     with self.oversight.interruptible(), self._time.idle():
                         answer = ask()
                 except StopRun as stop:
                     answer = stop
-            with self.oversight.held():
+            with self.oversight.uninterruptible():
                 self._questions.popleft()
                 if answer is not None:
                     member.answers.put(answer)
@@ -164,11 +166,11 @@ class WorkerPool:
 
     def _show_until(self, seq: int | None) -> None:
         """Show the sub-agents' events before `seq`, or all of them for None."""
-        with self.oversight.held():
+        with self.oversight.uninterruptible():
             with self._lock:  # all earlier events in the log are in the queue by now
                 count = sum(seq is None or event.seq < seq for event in self._to_show)
-                ready = [self._to_show.popleft() for _ in range(count)]
-            for event in ready:
+                events = [self._to_show.popleft() for _ in range(count)]
+            for event in events:
                 self.oversight.show(event)
 
     # In any thread -----------------------------------------------------------------------------------------------
@@ -179,11 +181,11 @@ class WorkerPool:
         A signal interrupts only the wait for the build. It then ends the sub-agent, so that none runs unknown to its
         starter. Raises CommandError if it may not or cannot start. Its budget is then given back.
         """
-        reached = member.starter is self.mailbox  # signals reach only the thread of the run's own agent
+        in_leader_thread = member.starter is self.mailbox  # only there do signals arrive
         oversight = self.oversight
-        with oversight.held() if reached else nullcontext():
+        with oversight.uninterruptible() if in_leader_thread else nullcontext():
             member.approver = oversight.authorizer()
-            member.log, member.authorizer = _Log(self, member), _ReferringAuthorizer(self, member)
+            member.log, member.authorizer = _SubAgentLog(self, member), _PoolAuthorizer(self, member)
             with self._lock:
                 running = sum(other.outcome is None for other in self._members)
                 if running >= self.at_once:
@@ -193,16 +195,16 @@ class WorkerPool:
                         "with list_agents, or end one with delete_agent."
                     )
                 self._members.append(member)
-            if member.former is not None and self.undone_at > member.former.updated:
-                member.mailbox.put(SystemNotice(text=UNDONE))
-            ready: queue.SimpleQueue[str] = queue.SimpleQueue()
+            if member.earlier_state is not None and self.undone_at > member.earlier_state.updated:
+                member.mailbox.put(SystemNotice(text=UNDO_NOTICE))
+            build_result: queue.SimpleQueue[str] = queue.SimpleQueue()  # why it cannot be built, or ''
             member.thread = threading.Thread(
-                target=self._run, args=(member, ready), name=f"agent {member.key}", daemon=True
+                target=self._run, args=(member, build_result), name=f"agent {member.key}", daemon=True
             )
             try:
                 member.thread.start()
-                with oversight.interruptible() if reached else nullcontext():
-                    problem = ready.get()
+                with oversight.interruptible() if in_leader_thread else nullcontext():
+                    problem = build_result.get()
             except RuntimeError as error:  # the system allows no more threads
                 self._end(member, Outcome(Status.FAILED, str(error)))
                 raise CommandError(f"The agent cannot be started: {error}.") from None
@@ -214,23 +216,23 @@ class WorkerPool:
             member.starter.members[member.key] = member
         return member
 
-    def hear(self, event: Event) -> None:
-        """Tell the running sub-agents of an undo: the user's files may be back, and are not their own."""
+    def on_event(self, event: Event) -> None:
+        """Tell the running sub-agents of an undo: files may have old contents that no sub-agent wrote."""
         if isinstance(event, Undone):
             for member in [member for member in self._members if member.outcome is None]:
                 member.when_undone(event)
-                member.mailbox.put(SystemNotice(text=UNDONE))
+                member.mailbox.put(SystemNotice(text=UNDO_NOTICE))
 
     def ask_user(self, member: RunningWorker, ask: Callable[[], Verdict | str]) -> Verdict | str:
         """Have the run's own agent ask the user a question, and return the answer.
 
         Raises StopRun if this sub-agent or the whole run is to end.
         """
-        member.asking = True
+        member.is_asking = True
         self._questions.append((member, ask))
         self.mailbox.wake()
         answer = member.answers.get()
-        member.asking = False
+        member.is_asking = False
         if isinstance(answer, StopRun):
             raise StopRun(answer.outcome)
         return answer
@@ -256,13 +258,13 @@ class WorkerPool:
         for member in running:
             self._end(member, Outcome(Status.STOPPED, f"{reason} Its command did not stop in time."))
 
-    def _run(self, member: RunningWorker, ready: queue.SimpleQueue[str]) -> None:
-        """Run a sub-agent in its thread. An error ends only this agent, and its starter is told."""
-        built = False
+    def _run(self, member: RunningWorker, build_result: queue.SimpleQueue[str]) -> None:
+        """Run a sub-agent in its thread. An error ends only this sub-agent, and its starter is told."""
+        is_built = False
         try:
             with (member.build or self._build)(member) as run:
-                built = True
-                ready.put("")
+                is_built = True
+                build_result.put("")
                 for _ in run():
                     pass  # each event was processed when it was recorded
             outcome = member.state.outcome or Outcome(Status.FAILED, "It ended without giving a reason.")
@@ -273,8 +275,8 @@ class WorkerPool:
         except BaseException as error:  # a bug in one agent, or sys.exit() in its tool, must not end the others
             outcome = Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
         self._end(member, member.state.outcome or outcome)
-        if not built:
-            ready.put(outcome.reason)
+        if not is_built:
+            build_result.put(outcome.reason)
 
     def _end(self, member: RunningWorker, outcome: Outcome) -> None:
         """End a sub-agent once: log it, give its budget back, and tell its starter."""
@@ -283,18 +285,18 @@ class WorkerPool:
             if member.outcome is not None:
                 return
             if member.state.start and member.state.outcome is None:
-                with contextlib.suppress(StateError):  # the run's own agent fails with it, too
+                with contextlib.suppress(StateError):  # the run's own agent fails with the same error
                     self._append(member, Ended(status=outcome.status, reason=outcome.reason))
             member.outcome = outcome
         member.budget.give_back()
-        if not member.reports:
+        if member.is_awaited:
             member.starter.wake()
         elif member.state.start:
             member.starter.put(member.completion_message())
 
     def _append(self, member: RunningWorker, event: Event) -> Event:
         """Append an event. The caller holds the lock."""
-        if isinstance(event, Snapshot) and member.mailbox.apart.workspace is not None:
+        if isinstance(event, Snapshot) and member.mailbox.isolation.workspace is not None:
             event = replace(event, apart=True)
         stamped = self.log.append(replace(event, agent=member.key, step=max(event.step, member.state.step)))
         member.state.add(stamped)
@@ -314,8 +316,8 @@ class _LeaderAuthorizer(AuthorizerWrapper):
         return self._inner.interrupted()
 
 
-class _Log:
-    """Give a sub-agent access to the run's log. Satisfies Recorder."""
+class _SubAgentLog:
+    """The run's log as a sub-agent sees it. Satisfies Recorder."""
 
     def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
         self._pool = pool
@@ -328,18 +330,18 @@ class _Log:
         return self._pool.record(self._member, event)
 
     def events(self, *, sub_agents: bool = False) -> Iterator[Event]:
-        """Yield nothing: only the run's own agent attends to others."""
+        """Yield nothing: only the run's own agent follows other agents."""
         return iter(())
 
     def effective(self) -> Iterator[Event]:
         """Yield this agent's events from an earlier process, if it continues from there."""
-        if self._member.former is None:
+        if self._member.earlier_state is None:
             return iter(())
         events = self._pool.log.events(sub_agents=not self._pool.undone_at)
         return (event for event in events if event.agent == self._member.key or isinstance(event, Undone))
 
 
-class _ReferringAuthorizer:
+class _PoolAuthorizer:
     """Authorize a sub-agent's calls, passing its questions to the pool."""
 
     def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:

@@ -1,4 +1,4 @@
-"""Hold the state of a sub-agent: a fold over its events, in this process or an earlier one."""
+"""Track the state of a sub-agent, as a fold over its events in this process or an earlier one."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from autoagent.core.memory import PRIVATE, Origin
 from autoagent.core.protocols import SubAgent
 from autoagent.core.task import Outcome, Status, Task
 
-MAX_SAID_CHARACTERS = 600  # characters of its last message
-DECIDED = (Status.FINISHED, Status.STUCK)  # ends that another attempt would not change
+MAX_MESSAGE_CHARACTERS = 600
+FINAL_STATUSES = (Status.FINISHED, Status.STUCK)  # ends that another attempt would not change
 
 
 class SubAgentState:
     """Fold the events of a sub-agent. Pass each to `add`, in order.
 
     `task` is known beforehand or comes from the first event. `outcome` is None while it runs, `start` is its first
-    event. `changed` holds the workspace paths that it has changed, in order. `done` has the arguments of each command's
-    newest successful call, and `checked` the result of each goal's check since the newest change. `origin` is the
-    source of its words after all it has read, including everything its starter had read before.
+    event. `changed` holds the workspace paths that it has changed, in order. `newest_args` are the arguments of each
+    command's newest successful call, and `checks` the results of the goals' checks since the newest change. `origin`
+    is the source of its words after all it has read, including everything its starter had read before.
     """
 
     def __init__(self, key: str, task: Task | None = None) -> None:
         self.key = key
         self.task = task or Task("an agent", "", ())
         self.step = 0
-        self.said = ""
-        self.done: dict[str, Mapping[str, Any]] = {}
-        self.checked: dict[int, Checked] = {}
+        self.last_message = ""
+        self.newest_args: dict[str, Mapping[str, Any]] = {}
+        self.checks: dict[int, Checked] = {}
         self.changed: dict[str, None] = {}
         self.outcome: Outcome | None = None
         self.start: RunStarted | None = None
+        self.updated = 0.0  # time of the newest event
         self._command = ""
         self._args: Mapping[str, Any] = {}
         self._sources: dict[str, None] = {}
-        self._private = False
-        self.updated = 0.0  # time of its newest event
+        self._is_private = False
 
     def add(self, event: Event) -> None:
         """Apply an event."""
@@ -46,44 +46,44 @@ class SubAgentState:
         if isinstance(event, Labelled):
             meta = event.meta
             self._sources |= dict.fromkeys(filter(None, (meta.untrusted, meta.quoted)))
-            self._private = self._private or meta.private
+            self._is_private = self._is_private or meta.private
         match event:
             case RunStarted():
                 self.task, self.start, self.outcome = event.task, event, None
             case Thought():
-                self.said = event.thoughts.speak.strip() or event.thoughts.text.strip()
+                self.last_message = event.thoughts.speak.strip() or event.thoughts.text.strip()
                 self._command, self._args = event.call.name, event.call.args
             case Decided(args=args) if args is not None:
                 self._args = args
             case Checked():
-                self.checked[event.goal] = event
+                self.checks[event.goal] = event
             case Returned():
                 self.changed |= dict.fromkeys(event.meta.changed)
-                self.said = event.meta.finished or self.said
+                self.last_message = event.meta.finished or self.last_message
                 if event.ok:
-                    self.done[self._command] = self._args
+                    self.newest_args[self._command] = self._args
                 if event.meta.changed:
-                    self.checked.clear()
+                    self.checks.clear()
             case Ended():
                 self.outcome = Outcome(event.status, event.reason)
 
     @property
     def origin(self) -> Origin:
-        """Return the origin of its words."""
-        return Origin(", ".join([PRIVATE] * self._private + list(self._sources)), not self._sources)
+        """Return the origin of its words after all it has read."""
+        return Origin(", ".join([PRIVATE] * self._is_private + list(self._sources)), not self._sources)
 
     @property
     def is_decided(self) -> bool:
         """Return whether it ended in a way that another attempt would not change."""
-        return self.outcome is not None and self.outcome.status in DECIDED
+        return self.outcome is not None and self.outcome.status in FINAL_STATUSES
 
     @property
     def label(self) -> str:
         """Return its name, unique among others: `Anna (1)`."""
         return f"{self.task.name} ({self.key})"
 
-    def now(self, time: float | None = None) -> SubAgent:
-        """Return its record at this time, by default at its last event."""
+    def describe(self, time: float | None = None) -> SubAgent:
+        """Return the record of the sub-agent at this time, by default at its last event."""
         start, until = self.start, self.updated if time is None or self.outcome else time
         return SubAgent(
             key=self.key,
@@ -94,6 +94,8 @@ class SubAgentState:
             reason=self.outcome.reason if self.outcome else "",
             steps=self.step,
             seconds=max(0.0, until - start.t) if start else 0.0,
-            said=self.said if len(self.said) <= MAX_SAID_CHARACTERS else f"{self.said[:MAX_SAID_CHARACTERS]}…",
+            said=self.last_message
+            if len(self.last_message) <= MAX_MESSAGE_CHARACTERS
+            else f"{self.last_message[:MAX_MESSAGE_CHARACTERS]}…",
             origin=self.origin,
         )

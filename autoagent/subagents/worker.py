@@ -23,29 +23,29 @@ from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.subagents.subagent_state import SubAgentState
 from autoagent.workspace.gate import Workspace
 
-BUDGET_SHARE = 0.25  # of its starter's remaining budget, per sub-agent
+BUDGET_SHARE = 0.25  # of the starter's remaining budget, per sub-agent
 MAX_WAIT_SECONDS = 600.0  # of `listed`
-NAME_CHARACTERS = 40  # of a sub-agent, at most
-POLL_SECONDS = 1.0  # at most, until a waiting agent checks again
+MAX_NAME_CHARACTERS = 40
+POLL_SECONDS = 1.0  # after which a waiting agent checks again
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
-    """Keep a worker apart from its fellow workers.
+class Isolation:
+    """The separation of a worker from its fellow workers.
 
-    `workspace` is its own copy, or None for the run's. `hides` tells whether a place in the memory belongs to a fellow
-    worker.
+    `workspace` is its own copy, or None for the run's. `hides` returns whether a place in the memory belongs to a
+    fellow worker.
     """
 
     workspace: Workspace | None = None
     hides: Callable[[str], bool] = lambda place: False
 
 
-TOGETHER = Apart()
+NO_ISOLATION = Isolation()
 
 
 Build = Callable[["RunningWorker"], AbstractContextManager[Callable[[], Iterator[Event]]]]
-"""Builds a sub-agent in the thread that will run it, and closes at its end what was opened for it.
+"""Builds a sub-agent in the thread that will run it, and finally closes what was opened for it.
 
 It sets the sub-agent's `origin`, and returns the function that runs it and yields its events, each already logged.
 Raises CommandError or ForUser if it cannot be built.
@@ -54,27 +54,27 @@ Raises CommandError or ForUser if it cannot be built.
 
 @dataclass(frozen=True, slots=True)
 class PoolActions:
-    """Hold the pool's services for a mailbox.
+    """The services of the pool for a mailbox.
 
-    `offered` are the commands of all levels, `depth` is the deepest nesting. `former` holds the states of an earlier
+    `all_commands` are those of all levels, `depth` is the deepest nesting. `unfinished` holds the states of an earlier
     process's unfinished sub-agents, by key. `start` starts a sub-agent, and gives its budget back on failure. `stop`
-    ends sub-agents with all they have started. `attend` shows the events of the others.
+    ends sub-agents and everything that they started. `show_and_ask` shows their events and asks their questions.
     """
 
     depth: int
-    offered: Sequence[CommandSpec]
-    former: Mapping[str, SubAgentState]
+    all_commands: Sequence[CommandSpec]
+    unfinished: Mapping[str, SubAgentState]
     start: Callable[[RunningWorker], RunningWorker]
     stop: Callable[[Sequence[RunningWorker], str], None]
-    attend: Callable[[], None]
+    show_and_ask: Callable[[], None]
 
 
 class Mailbox:
-    """Hold an agent's messages and sub-agents. Satisfies SubAgents, and has an Inbox.
+    """An agent's messages and sub-agents. Satisfies SubAgents and Inbox.
 
-    `member` is the agent's own worker, None for the run's own agent. `apart` applies to the agents that it starts.
-    `members` are the sub-agents started in this process, by key, and `former` are those of an earlier process. The
-    agent's own thread uses it. Other threads put events here, and wake it.
+    `member` is the worker of the agent, None for the run's own agent. `isolation` applies to the agents that it starts.
+    `members` are the sub-agents started in this process, by key, and `earlier_states` are the states of those started
+    by an earlier process. Only the agent's thread uses a mailbox, but any thread may put events into it or wake it.
     """
 
     def __init__(
@@ -85,83 +85,83 @@ class Mailbox:
         commands: Sequence[CommandSpec],
         budget: Budget,
     ) -> None:
-        self.apart = TOGETHER
         self.pool = pool
+        self.isolation = NO_ISOLATION
+        self.members: dict[str, RunningWorker] = {}
+        self.earlier_states: dict[str, SubAgentState] = {}
         self._member = member
         self._name = name
         self._commands = commands
         self._budget = budget
         self._depth = 0 if member is None else member.state.key.count(".") + 1
-        self.members: dict[str, RunningWorker] = {}
-        self.former: dict[str, SubAgentState] = {}
-        self._started = 0
+        self._start_count = 0
         self._inbox: deque[Event] = deque()
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def start(
         self, name: str, task: str, prompt: str, *, commands: Sequence[str] = (), origin: Origin | None = None
     ) -> SubAgent:
-        name, task = " ".join(name.split())[:NAME_CHARACTERS], " ".join(task.split())
+        name, task = " ".join(name.split())[:MAX_NAME_CHARACTERS], " ".join(task.split())
         if not (name and prompt.strip()):
             raise CommandError("An agent needs a name, and a prompt that says what it is to do.")
         if self._depth >= self.pool.depth:
             raise CommandError(
                 f"Agents start others at most {self.pool.depth} deep (AUTOAGENT_AGENTS_DEPTH); do it yourself."
             )
-        commands_of_its_own, budget = self._commands_for(commands), self._share_of_budget(BUDGET_SHARE)
-        self._started += 1
-        key = f"{self._member.key}.{self._started}" if self._member else str(self._started)
-        described = Task(name, f"who works for {self._name}: {task}", (Goal(prompt.strip()),), budget.limits.usd)
-        worker = RunningWorker(self, key, described, commands_of_its_own, budget, origin or Origin())
-        return self.pool.start(worker).now()
+        specs, budget = self._commands_for(commands), self._share_of_budget(BUDGET_SHARE)
+        self._start_count += 1
+        key = f"{self._member.key}.{self._start_count}" if self._member else str(self._start_count)
+        worker_task = Task(name, f"who works for {self._name}: {task}", (Goal(prompt.strip()),), budget.limits.usd)
+        worker = RunningWorker(self, key, worker_task, specs, budget, origin or Origin())
+        return self.pool.start(worker).describe()
 
     def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:
-        now, member = self._find(key).now(), self.members.get(key.strip())
+        agent, member = self._find(key).describe(), self.members.get(key.strip())
         if member is None or member.outcome is not None:
-            raise CommandError(f"{now.name} ({now.key}) has ended ({now.status}); start another agent.")
+            raise CommandError(f"{agent.name} ({agent.key}) has ended ({agent.status}); start another agent.")
         sender = f"{self._name}, who started you"
         member.mailbox.put(AgentMessage(sender=sender, text=text, data=(origin or Origin()).labels.to_json()))
-        return now
+        return agent
 
     def listed(self, wait: float = 0.0) -> Sequence[SubAgent]:
         end = time.monotonic() + min(wait, MAX_WAIT_SECONDS)
         running = [member for member in self.members.values() if member.outcome is None]
         while True:
             self._attend()
-            left = end - time.monotonic()
-            if left <= 0 or not running or self._inbox or any(member.outcome for member in running):
-                former = [state.now() for state in self.former.values()]
-                return [*former, *(member.now() for member in self.members.values())]
+            seconds_left = end - time.monotonic()
+            if seconds_left <= 0 or not running or self._inbox or any(member.outcome for member in running):
+                earlier_agents = [state.describe() for state in self.earlier_states.values()]
+                return [*earlier_agents, *(member.describe() for member in self.members.values())]
             with contextlib.suppress(queue.Empty):
-                self._wakeups.get(timeout=left)
+                self._wakeups.get(timeout=seconds_left)
 
     def pause(self, seconds: float) -> None:
-        """Wait, or less if woken. Raises StopRun if this agent is to end."""
+        """Wait for this long, or until woken. Raises StopRun if this agent is to end."""
         self._attend()
         with contextlib.suppress(queue.Empty):
             self._wakeups.get(timeout=seconds)
 
     def end(self, key: str) -> SubAgent:
-        found = self._find(key)
+        agent = self._find(key)
         if member := self.members.get(key.strip()):
             self.pool.stop([member], f"Ended by {self._name}.")
-        return found.now()
+        return agent.describe()
 
     def delegate(self, task: str, context: str, *, call: str, origin: Origin | None = None) -> tuple[str, ResultMeta]:
         if self._depth + 1 >= len(LEVELS):
             raise CommandError("There is no level below; do it yourself.")
         level = LEVELS[self._depth + 1]
         key = f"{self._member.key}.{call}" if self._member else call
-        state = self.pool.former.get(key)
+        state = self.pool.unfinished.get(key)
         if state is not None and state.is_decided:
             outcome, origin = state.outcome, state.origin
         else:
             goal = Goal("\n\n".join(filter(None, (task.strip(), context.strip(), level.ends))))
             budget = self._share_of_budget(level.share)
-            commands = tuple(spec for spec in self.pool.offered if level.name in spec.levels)
-            described = Task(level.title, level.role, (goal,), budget.limits.usd)
-            worker = RunningWorker(self, key, described, commands, budget, origin or Origin())
-            worker.reports = False
+            commands = tuple(spec for spec in self.pool.all_commands if level.name in spec.levels)
+            worker_task = Task(level.title, level.role, (goal,), budget.limits.usd)
+            worker = RunningWorker(self, key, worker_task, commands, budget, origin or Origin())
+            worker.is_awaited = True
             self.pool.start(worker)
             try:
                 while worker.outcome is None:
@@ -175,7 +175,7 @@ class Mailbox:
             raise StopRun(outcome)
         if outcome.status != Status.FINISHED:
             raise CommandError(f"The {level.name} has not done it ({outcome.status}): {outcome.reason}")
-        return without_thinking(state.said), replace(origin.labels, changed=tuple(state.changed))
+        return without_thinking(state.last_message), replace(origin.labels, changed=tuple(state.changed))
 
     def take(self) -> Sequence[Event]:
         self._attend()
@@ -198,27 +198,27 @@ class Mailbox:
     def add_earlier_event(self, event: Event) -> None:
         """Apply an event of a sub-agent from an earlier process."""
         self._budget.add_spending(event)
-        self.former.setdefault(event.agent, SubAgentState(event.agent)).add(event)
+        self.earlier_states.setdefault(event.agent, SubAgentState(event.agent)).add(event)
         if event.agent.isdecimal():
-            self._started = max(self._started, int(event.agent))
+            self._start_count = max(self._start_count, int(event.agent))
 
     def missing_ends(self) -> list[Ended]:
         """Return the Ended events missing after a crash. Tell the agent of its own sub-agents' ends."""
-        missing = []
-        for key, state in self.former.items():
+        end_events = []
+        for key, state in self.earlier_states.items():
             if state.outcome is None:
                 reason = "It ended when the program did."
                 ended = Ended(agent=key, step=state.step, status=Status.INTERRUPTED, reason=reason)
                 state.add(ended)
                 if key.isdecimal():
                     self.put(AgentMessage(sender=state.label, text="I was cut off: I ended when the program did."))
-                missing.append(ended)
-        self.former = {key: state for key, state in self.former.items() if key.isdecimal()}
-        return missing
+                end_events.append(ended)
+        self.earlier_states = {key: state for key, state in self.earlier_states.items() if key.isdecimal()}
+        return end_events
 
     def _attend(self) -> None:
         if self._member is None:
-            self.pool.attend()
+            self.pool.show_and_ask()
         else:
             self._member.check()
 
@@ -232,50 +232,50 @@ class Mailbox:
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
     def _find(self, key: str) -> RunningWorker | SubAgentState:
-        found = self.members.get(key.strip()) or self.former.get(key.strip())
+        found = self.members.get(key.strip()) or self.earlier_states.get(key.strip())
         if found is None:
-            known = ", ".join([*self.former, *self.members])
-            hint = f"the keys are {known}." if known else "you have started none."
+            keys = ", ".join([*self.earlier_states, *self.members])
+            hint = f"the keys are {keys}." if keys else "you have started none."
             raise CommandError(f"There is no agent {key!r}; {hint}")
         return found
 
-    def _commands_for(self, wanted: Sequence[str]) -> tuple[CommandSpec, ...]:
-        """Return a sub-agent's commands: the `wanted` ones, or all of this agent's, plus the one that ends its run.
+    def _commands_for(self, requested_names: Sequence[str]) -> tuple[CommandSpec, ...]:
+        """Return a sub-agent's commands: the requested ones, or all of this agent's, plus the one that ends its run.
 
         Commands that ask the user, or do not declare whether they do, are reserved for the run's own agent.
         """
         names = {name: spec.name for spec in self._commands for name in (spec.name, *spec.aliases)}
-        if unknown := [name for name in wanted if name not in names]:
-            own = ", ".join(spec.name for spec in self._commands)
-            raise CommandError(f"You have no command {unknown[0]!r} to hand on; yours are: {own}.")
-        chosen = {names[name] for name in wanted or names}
-        deepest = self._depth + 1 >= self.pool.depth
+        if unknown := [name for name in requested_names if name not in names]:
+            own_names = ", ".join(spec.name for spec in self._commands)
+            raise CommandError(f"You have no command {unknown[0]!r} to hand on; yours are: {own_names}.")
+        chosen_names = {names[name] for name in requested_names or names}
+        is_deepest = self._depth + 1 >= self.pool.depth
         return tuple(
             spec
             for spec in self._commands
             if (effects := spec.effects) is not None
-            and (spec.name in chosen or effects.ends_run)
+            and (spec.name in chosen_names or effects.ends_run)
             and not effects.asks_user
-            and not (deepest and spec.category == "agents")
+            and not (is_deepest and spec.category == "agents")
         )
 
 
 class RunningWorker:
-    """Hold a sub-agent of this process: the parts to build it with, and its state.
+    """A sub-agent of this process: the parts to build it with, and its state.
 
-    `outcome` is set once when it has ended, `stopping` when it is to end. `task_origin` is the source of its task, and
-    `origin` returns the source of its words, given all it has read. `began` is its start in an earlier process, if it
-    continues from there. `authorizer` refers its questions to the run's own agent, where `approver` decides them. The
-    pool sets both, and `log`. `interruptible` wraps everything that may be interrupted, and `when_stopped` registers a
-    function that releases a waiting agent from another thread. `build`, if any, builds a runner other than an Agent. A
-    sub-agent that does not report is waited for, and its end is not announced.
+    `stop_outcome` is set when it is to end, and `outcome` once it has ended. `task_origin` is the source of its task,
+    and `origin` returns the source of its words after all it has read. `earlier_state` is its state in an earlier
+    process, if it continues from there, and `earlier_start` its start there. `authorizer` refers its questions to the
+    run's own agent, where `approver` decides them. The pool sets both, and `log`. `interruptible` wraps everything that
+    may be interrupted, and `when_stopped` registers a function that releases a waiting agent from another thread.
+    `build`, if any, builds a runner other than an Agent. The end of a sub-agent that `is_awaited` is not announced.
     """
 
     log: Recorder
     authorizer: Authorizer
     approver: Authorizer
     build: Build | None = None
-    reports = True
+    is_awaited = False
 
     def __init__(
         self, starter: Mailbox, key: str, task: Task, commands: tuple[CommandSpec, ...], budget: Budget, origin: Origin
@@ -283,67 +283,67 @@ class RunningWorker:
         self.key = key
         self.starter = starter
         self.budget = budget
-        self.former = starter.pool.former.get(key)
-        self.state = self.former or SubAgentState(key, task)
+        self.earlier_state = starter.pool.unfinished.get(key)
+        self.state = self.earlier_state or SubAgentState(key, task)
         self.state.outcome = None
         self.task = self.state.task
-        self.began = self.former.start if self.former else None
+        self.earlier_start = self.earlier_state.start if self.earlier_state else None
         self.mailbox = Mailbox(starter.pool, self, task.name, commands, budget)
-        self.mailbox.apart = starter.apart
+        self.mailbox.isolation = starter.isolation
         self.listener = _StoppableListener(self.check)
         self.answers: queue.SimpleQueue[Verdict | str | StopRun] = queue.SimpleQueue()
-        self.asking = False
-        self.stopping: Outcome | None = None
+        self.is_asking = False
+        self.stop_outcome: Outcome | None = None
         self.outcome: Outcome | None = None
         self.thread: threading.Thread | None = None
         self.task_origin = origin
         self.origin: Callable[[], Origin] = lambda: origin
         self.commands = tuple(spec.name for spec in commands)
-        self._lets_go: list[Callable[[], object]] = []
-        self.when_stopped = self._lets_go.append
+        self._stop_callbacks: list[Callable[[], object]] = []
+        self.when_stopped = self._stop_callbacks.append
         self.when_undone: Callable[[Event], None] = lambda event: None
 
     def check(self) -> None:
-        """Raise StopRun if it is to end."""
-        if self.stopping is not None:
-            raise StopRun(self.stopping)
+        """Raise StopRun if this sub-agent is to end."""
+        if self.stop_outcome is not None:
+            raise StopRun(self.stop_outcome)
 
     def stop(self, outcome: Outcome) -> None:
-        """End it and all it has started. Any thread may call this."""
-        self.stopping = self.stopping or outcome
+        """End this sub-agent and everything that it started. Any thread may call this."""
+        self.stop_outcome = self.stop_outcome or outcome
         self.answers.put(StopRun(outcome))
         self.mailbox.wake()
         for member in list(self.mailbox.members.values()):
             member.stop(Outcome(Status.STOPPED, "The agent that started it has ended."))
-        for let_go in self._lets_go:
-            with contextlib.suppress(Exception):  # a failure to stop leaves it to its thread
-                let_go()
+        for release in self._stop_callbacks:
+            with contextlib.suppress(Exception):  # if that fails, the sub-agent is abandoned to its thread
+                release()
 
-    def now(self) -> SubAgent:
-        """Return its record at this moment."""
-        found = replace(self.state.now(time.time()), origin=self.origin())
+    def describe(self) -> SubAgent:
+        """Return the record of this sub-agent as of now."""
+        record = replace(self.state.describe(time.time()), origin=self.origin())
         if self.outcome is not None:
-            return replace(found, status=self.outcome.status, reason=self.outcome.reason)
-        return replace(found, status="asking") if self.asking else found
+            return replace(record, status=self.outcome.status, reason=self.outcome.reason)
+        return replace(record, status="asking") if self.is_asking else record
 
     def completion_message(self) -> AgentMessage:
-        """Return the message to its starter after it has ended."""
-        found, changed = self.now(), list(self.state.changed)
+        """Return the message that tells its starter of its end."""
+        record, changed = self.describe(), list(self.state.changed)
         files = f" Files changed: {', '.join(changed)}." if changed else ""
-        steps = f"{found.steps} step{'' if found.steps == 1 else 's'}"
-        text = f"I have ended ({found.status}) after {steps}: {found.reason}{files}"
-        meta = replace(found.origin.labels, changed=tuple(changed))
+        steps = f"{record.steps} step{'' if record.steps == 1 else 's'}"
+        text = f"I have ended ({record.status}) after {steps}: {record.reason}{files}"
+        meta = replace(record.origin.labels, changed=tuple(changed))
         return AgentMessage(sender=self.state.label, text=text, data=meta.to_json())
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Enter a block that may be interrupted. Raises StopRun if the agent is to end."""
+        """Wrap a block that may be interrupted. Raises StopRun if the agent is to end."""
         self.check()
         yield
 
 
 class _StoppableListener:
-    """Listen for a sub-agent: show nothing, and interrupt the reply if the agent is to end."""
+    """A listener that shows nothing, and interrupts the reply if the sub-agent is to end."""
 
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autoagent.core.errors import SettingsError
 from autoagent.core.task import Goal
-from autoagent.teams.llm import Llm, filled
+from autoagent.teams.llm import Llm, fill_fields
 from autoagent.teams.message import Message
 from autoagent.text.quoting import mark_untrusted
 
@@ -26,13 +26,13 @@ _PLACEHOLDER = re.compile(r"(\{context\}|\{news\}|\{last\}|\{idea\})")
 
 _DECORATION = " \t*_`#>.!:'\""  # ignored around the text of a condition
 
-OUTSIDE = "is outside of the workspace; name a file relative to that, such as notes/a.md."
+OUTSIDE_WORKSPACE = "is outside of the workspace; name a file relative to that, such as notes/a.md."
 
 
 class Action:
     """Define an action. Use it directly, or derive from it. Its `run` may be asynchronous, and may call `_aask`.
 
-    With an `instruction` it needs no subclass: it sends that to the model. With `commands`, it works as an agent that
+    With an `instruction`, which is sent to the model, it needs no subclass. With `commands`, it works as an agent that
     has only these commands or plain functions, until it says that it is done. Its last answer is the result. With a
     `file`, the answer is the text of that file. The program writes it as if by write_to_file, and it is the result. A
     `check` is a shell command that exits 0 once the work is done. Until then the agent continues. `model` names a model
@@ -67,7 +67,7 @@ class Action:
         self.use(self.commands)
         self.model = self.model or model_in(self.config)
         if leaves_workspace(self.file):
-            raise SettingsError(f"The file {self.file!r} of {self.name} {OUTSIDE}")
+            raise SettingsError(f"The file {self.file!r} of {self.name} {OUTSIDE_WORKSPACE}")
 
     def run(self, *args: Any, **more: Any) -> Any:
         """Return the result of the action, or an awaitable of it. A subclass may override this.
@@ -87,7 +87,7 @@ class Action:
             return await self.write_file(prompt)
         if self.commands:
             return await self.use_commands(prompt)
-        return await (filled(self.llm, prompt, self.output, self.name) if self.output else self._aask(prompt))
+        return await (fill_fields(self.llm, prompt, self.output, self.name) if self.output else self._aask(prompt))
 
     def use(self, tools: Iterable[Tool]) -> None:
         """Add commands and the program's own functions for it to work with."""
@@ -121,8 +121,8 @@ class Action:
     @property
     def llm(self) -> Llm:
         """Return the role's model, asked on behalf of this action."""
-        found: Llm = self._llm or self._own_role.llm_for(self.name, self.model)
-        return found
+        llm: Llm = self._llm or self._own_role.llm_for(self.name, self.model)
+        return llm
 
     @property
     def _own_role(self) -> Any:
@@ -197,20 +197,20 @@ async def maybe_await(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def set_attributes(thing: Any, given: dict[str, Any]) -> None:
-    """Set the given attributes on `thing`. Raises SettingsError for an attribute that its class does not declare."""
+def set_attributes(thing: Any, attributes: dict[str, Any]) -> None:
+    """Set these attributes on `thing`. Raises SettingsError for an attribute that its class does not declare."""
     cls = type(thing)
-    known: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for base in reversed(cls.__mro__[:-1]):
-        known |= dict.fromkeys(vars(base).get("__annotations__", ()))
-        known |= {name: value for name, value in vars(base).items() if not callable(value)}
-    for name in [name for name in known if name.startswith("_") or isinstance(known[name], property)]:
-        del known[name]
-    for name, default in known.items():
+        defaults |= dict.fromkeys(vars(base).get("__annotations__", ()))
+        defaults |= {name: value for name, value in vars(base).items() if not callable(value)}
+    for name in [name for name in defaults if name.startswith("_") or isinstance(defaults[name], property)]:
+        del defaults[name]
+    for name, default in defaults.items():
         if isinstance(default, (list, dict, set)):
             setattr(thing, name, default.copy())
-    for name, value in given.items():
-        if value is not None and name not in known:
-            raise SettingsError(f"{cls.__name__} has no {name!r}; it has {', '.join(known)}.")
+    for name, value in attributes.items():
+        if value is not None and name not in defaults:
+            raise SettingsError(f"{cls.__name__} has no {name!r}; it has {', '.join(defaults)}.")
         if value is not None:
             setattr(thing, name, value)

@@ -1,6 +1,6 @@
 """Give each role of a round its own copy of the workspace, and merge the copies once the round ends.
 
-A role that works in parallel to others sees the workspace as it was when the round began, plus its own changes. The
+A role that works in parallel with others sees the workspace as it was when the round began, plus its own changes. The
 copies are merged in hiring order, as git merges files. If two roles, or a role and the user, have changed the same
 file, the first change wins. Until then, copies are kept next to the log, so that a killed run can continue in them.
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 30  # in the workspace
 MAX_FILES = 50_000
-MAX_DIFF = 4_000  # characters shown of a rejected change
+MAX_DIFF_CHARACTERS = 4_000  # shown of a rejected change
 
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """Hold the result of a merge: the paths changed, in conflict (left as others changed them) and not kept."""
+    """The result of a merge: the paths changed, those in conflict (left as others changed them), and those refused."""
 
     root: Path
     changed: Sequence[str]
     conflicts: Sequence[str]
-    not_kept: Sequence[tuple[str, str]]
+    refusals: Sequence[tuple[str, str]]  # path and reason
     diff_of: Callable[[str], str]
 
 
@@ -52,7 +52,7 @@ class Copies:
         self._snapshots = partial(open_snapshots, run.plan.settings.state_dir)
         self._warn = run.plan.console.warn
         self._lock = threading.Lock()  # roles request copies from their own threads
-        self._warned = False
+        self._was_warned = False
 
     def open(self, name: str) -> Workspace | None:
         """Return the copy of this name, making it if necessary, or None if the workspace is too large to copy.
@@ -69,7 +69,7 @@ class Copies:
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir(mode=0o700, parents=True)
                 root = self.workspace.root
-                shutil.copytree(root, folder / "files", symlinks=True, ignore=self._ignored)
+                shutil.copytree(root, folder / "files", symlinks=True, ignore=self._ignored_names)
                 copy = self.workspace.for_copy(folder / "files")
                 (folder / "new").write_text(self._snapshots(copy).take())
                 (folder / "new").rename(folder / "base")
@@ -84,20 +84,21 @@ class Copies:
     def merge(self, name: str) -> MergeResult:
         """Merge the copy of this name into the workspace. A repeated merge changes nothing. Raises StateError."""
         folder = self._folder / name
-        copy, here, base = self.workspace.for_copy(folder / "files"), self._snapshots(self.workspace), self.base(name)
+        copy, base = self.workspace.for_copy(folder / "files"), self.base(name)
+        snapshots = self._snapshots(self.workspace)
         copy.delete_drafts()  # remove unfinished writes of a killed process
         changed_tree = self._snapshots(copy).take()
-        merged, conflicts = here.merge(base, changed_tree, here.take())
-        not_kept = here.restore(merged).reasons
+        merged, conflicts = snapshots.merge(base, changed_tree, snapshots.take())
+        refusals = snapshots.restore(merged).reasons
 
         def diff_of(path: str) -> str:
-            texts = [(here.read(tree, path) or b"") for tree in (base, changed_tree)]
+            texts = [(snapshots.read(tree, path) or b"") for tree in (base, changed_tree)]
             if any(b"\0" in text for text in texts):
                 return ""
             old, new = (text.decode("utf-8", "replace").splitlines() for text in texts)
-            return "\n".join(difflib.unified_diff(old, new, path, path, n=1, lineterm=""))[:MAX_DIFF]
+            return "\n".join(difflib.unified_diff(old, new, path, path, n=1, lineterm=""))[:MAX_DIFF_CHARACTERS]
 
-        return MergeResult(copy.root, here.changed(base, changed_tree), conflicts, not_kept, diff_of)
+        return MergeResult(copy.root, snapshots.changed(base, changed_tree), conflicts, refusals, diff_of)
 
     def base(self, name: str) -> str:
         """Return the tree from which a copy was made."""
@@ -113,7 +114,7 @@ class Copies:
             if not copy.name.startswith(keep):
                 shutil.rmtree(copy, ignore_errors=True)
 
-    def _ignored(self, folder: str, names: list[str]) -> list[str]:
+    def _ignored_names(self, folder: str, names: list[str]) -> list[str]:
         relative = os.path.relpath(folder, self.workspace.root)
         return [
             name
@@ -128,9 +129,9 @@ class Copies:
         for entry in self.workspace.walk():
             size, count = size + entry.size, count + 1
             if size > MAX_BYTES or count > MAX_FILES:
-                if not self._warned:
+                if not self._was_warned:
                     self._warn("The workspace is too large to copy for each role, so the roles of a round share it.")
-                self._warned = True
+                self._was_warned = True
                 return True
         return False
 

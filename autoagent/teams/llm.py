@@ -1,4 +1,4 @@
-"""Let programs written for MetaGPT ask a model, a role's or their own, for text or for fields that fit a schema."""
+"""Let programs written for MetaGPT ask a role's model, or their own, for text or for fields that fit a schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Hold what a role can do in its turn. Each function raises StopRun if the team is to end.
+    """The abilities of a role in its turn. Each function raises StopRun if the team is to end.
 
     Attributes:
         aask: takes a prompt, a system message, a purpose and a model ('' for the role's), and returns the answer of
@@ -35,10 +35,10 @@ class Turn:
     publish: Callable[[Message], None]
 
 
-WORKING: ContextVar[Turn | None] = ContextVar("WORKING", default=None)
+CURRENT_TURN: ContextVar[Turn | None] = ContextVar("CURRENT_TURN", default=None)
 """The turn in which the calling function runs."""
 
-TRIES = 3  # for an answer that fits a schema
+MAX_TRIES = 3  # for an answer that fits a schema
 
 
 class Llm:
@@ -61,9 +61,9 @@ class Llm:
 
     async def acompletion_text(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
         """Return the answer to the messages of a chat."""
-        system = [each["content"] for each in messages if each["role"] == "system"]
-        rest = [each for each in messages if each["role"] != "system"]
-        turns = [each["content"] if len(rest) == 1 else f"{each['role']}: {each['content']}" for each in rest]
+        system = [message["content"] for message in messages if message["role"] == "system"]
+        chat = [message for message in messages if message["role"] != "system"]
+        turns = [each["content"] if len(chat) == 1 else f"{each['role']}: {each['content']}" for each in chat]
         return await self.aask("\n\n".join(turns), system)
 
     async def acompletion(self, messages: Sequence[Mapping[str, str]], **_: Any) -> Any:
@@ -74,7 +74,7 @@ class Llm:
 
 @dataclass(slots=True)
 class ActionOutput:
-    """Hold the output of an action: a text, and the same content as JSON or a pydantic model."""
+    """The output of an action: a text, and the same content as JSON or a pydantic model."""
 
     content: str
     instruct_content: Any = None
@@ -96,8 +96,8 @@ class ActionNode:
 
     async def fill(self, *, req: str, llm: Llm, **_: Any) -> ActionNode:
         """Ask a model for the fields, several times if need be. Raises ModelError if no answer fits."""
-        found = await filled(llm, req, self._model, self.key)
-        self.content, self.instruct_content = found.content, found.instruct_content
+        output = await fill_fields(llm, req, self._model, self.key)
+        self.content, self.instruct_content = output.content, output.instruct_content
         return self
 
 
@@ -108,10 +108,10 @@ KINDS: Mapping[str, tuple[str, type[Any] | tuple[type[Any], ...]]] = {
 """The kinds of a field, with their names in JSON Schema and their types."""
 
 
-async def filled(llm: Llm, req: str, output: Any, owner: str) -> ActionOutput:
+async def fill_fields(llm: Llm, req: str, output: Any, owner: str) -> ActionOutput:
     """Have a model fill in the fields of a pydantic class, or of a mapping of names to kinds or lists of choices.
 
-    Ask again if an answer does not fit. Raises ModelError, which names `owner`, if none fits.
+    Ask again if an answer does not fit. Raises ModelError with the name of the `owner` if none fits.
     """
     if hasattr(output, "model_validate"):
         schema, fit = output.model_json_schema(), output.model_validate
@@ -122,23 +122,23 @@ async def filled(llm: Llm, req: str, output: Any, owner: str) -> ActionOutput:
         }
         schema = object_schema(kinds)
 
-        def fit(found: Any) -> Any:
-            if not isinstance(found, dict) or found.keys() != kinds.keys():
+        def fit(fields: Any) -> Any:
+            if not isinstance(fields, dict) or fields.keys() != kinds.keys():
                 raise ValueError(f"it must be an object with {', '.join(kinds)}, and nothing else")
             for name, kind in output.items():
-                value = found[name]
+                value = fields[name]
                 fits = isinstance(value, KINDS[kind][1]) if isinstance(kind, str) else value in [*kind]
                 if not fits or (isinstance(value, bool) and kind in ("integer", "number")):
                     raise ValueError(f"{name} does not fit {json.dumps(kinds[name], ensure_ascii=False)}")
-            return found
+            return fields
 
     schema_text = json.dumps(schema, ensure_ascii=False)
     prompt, problem = f"{req}\n\nAnswer with one JSON object alone, which fits this JSON Schema:\n{schema_text}", ""
-    for _attempt in range(TRIES):
+    for _attempt in range(MAX_TRIES):
         answer = await llm.aask(f"{prompt}{problem}")
         try:
-            found = json.loads(answer[answer.find("{") : answer.rfind("}") + 1], strict=False)
-            return ActionOutput(json.dumps(found, ensure_ascii=False), fit(found))
+            fields = json.loads(answer[answer.find("{") : answer.rfind("}") + 1], strict=False)
+            return ActionOutput(json.dumps(fields, ensure_ascii=False), fit(fields))
         except ValueError as error:  # from json and from pydantic
             problem = f"\n\nYour last answer does not fit: {error}"
-    raise ModelError(f"{owner}: the model gave no answer that fits in {TRIES} tries.{problem}")
+    raise ModelError(f"{owner}: the model gave no answer that fits in {MAX_TRIES} tries.{problem}")

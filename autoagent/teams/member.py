@@ -32,9 +32,9 @@ from autoagent.core.task import Goal, Outcome, Status, Task
 from autoagent.models.forwarding import LimitedListener
 from autoagent.reply.file_reply import in_block
 from autoagent.session import build
-from autoagent.subagents.subagent_state import DECIDED, SubAgentState
-from autoagent.subagents.worker import TOGETHER, Apart, RunningWorker
-from autoagent.teams.llm import WORKING, Turn
+from autoagent.subagents.subagent_state import FINAL_STATUSES, SubAgentState
+from autoagent.subagents.worker import NO_ISOLATION, Isolation, RunningWorker
+from autoagent.teams.llm import CURRENT_TURN, Turn
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message
 from autoagent.teams.role import Role
@@ -46,25 +46,25 @@ if TYPE_CHECKING:
     from autoagent.session.drive import OpenedRun
     from autoagent.teams.copies import Copies
 
-NOTHING_LEFT = Outcome(Status.BUDGET, "The budget is used up.")
-_REPORTABLE = (*DECIDED, Status.FAILED)  # outcomes of an agent that its role can report
+BUDGET_USED_UP = Outcome(Status.BUDGET, "The budget is used up.")
+_REPORTABLE_STATUSES = (*FINAL_STATUSES, Status.FAILED)  # of an agent, whose role can report them
 
 
 @dataclass(slots=True)
 class AssignedTurn:
-    """Hold a turn for a role to take: its round, its budget, and the answers and messages of an earlier process.
+    """A turn for a role to take: its round, its budget, and the answers and messages of an earlier process.
 
-    `over` is set at the end. `written` then holds the turn's messages, and `problem` the error that ended it, if any.
-    `given` are all answers received so far. `is_parallel` tells whether other roles act in the same round.
+    `is_over` is set at the end. `messages` then holds those of the turn, and `problem` the error that ended it, if any.
+    `received` are all answers so far. `is_parallel` tells whether other roles act in the same round.
     """
 
     number: int
     budget: Budget
     answers: deque[Answered] = field(default_factory=deque)
-    written: dict[str, Message] = field(default_factory=dict)
-    given: list[Answered] = field(default_factory=list)
+    messages: dict[str, Message] = field(default_factory=dict)
+    received: list[Answered] = field(default_factory=list)
     problem: BaseException | None = None
-    over: bool = False
+    is_over: bool = False
     is_parallel: bool = False
 
 
@@ -83,8 +83,8 @@ class Member:
         self._copies = copies
         specs = run.plan.registry.specs
         self._writer = next(filter(writes_whole, specs), None)
-        self._writing = tuple(spec for spec in specs if writes_whole(spec) or ends_run(spec))
-        self._models: dict[str, list[Model]] = {}  # idle ones, by name
+        self._writing_specs = tuple(spec for spec in specs if writes_whole(spec) or ends_run(spec))
+        self._models: dict[str, list[Model]] = {}  # idle models, by name
         self._pending: list[tuple[asyncio.Future[str], tuple[str, str, str, str]]] = []  # unanswered questions
         self._lock = threading.Lock()  # guards the answers of an earlier process
         self._message_count = self._agent_count = 0  # in this turn
@@ -113,13 +113,13 @@ class Member:
                 except BaseException as error:  # TeamRun decides what to do
                     self.role.rc.memory.undo()
                     turn.problem = error
-                turn.over = True
+                turn.is_over = True
                 self._run.pool.mailbox.wake()
         yield from ()
 
     async def _turn(self) -> None:
         memory = self.role.rc.memory
-        WORKING.set(self.turn)
+        CURRENT_TURN.set(self.turn)
         await self.role.run()
         self.record(Acted(memory=tuple(self._logged_changes(memory))))
         memory.keep()
@@ -132,12 +132,12 @@ class Member:
                 yield {"do": kind}
                 continue
             self._identify(message)
-            known = message.id in self.current.written or kind == "delete" or message in self._published
-            yield {"do": kind, "id": message.id} if known else {"do": kind, "message": message.to_json()}
+            is_published = message.id in self.current.messages or kind == "delete" or message in self._published
+            yield {"do": kind, "id": message.id} if is_published else {"do": kind, "message": message.to_json()}
 
     def _publish(self, message: Message) -> None:
         self._identify(message)
-        if message.id in self.current.written or message in self._published:
+        if message.id in self.current.messages or message in self._published:
             return
         message.sent_from = message.sent_from or self.role.name
         if message.origin == Origin():
@@ -145,7 +145,7 @@ class Member:
         recorded = self.record(event_of(message))
         assert isinstance(recorded, Published)
         message.content = recorded.content  # as logged, with secrets masked
-        self.current.written[message.id] = message
+        self.current.messages[message.id] = message
 
     async def _aask(self, prompt: str, system: str, purpose: str, model: str) -> str:
         answer = asyncio.get_running_loop().create_future()
@@ -184,12 +184,12 @@ class Member:
         prompt, system = self.worker.log.masked(prompt), self.worker.log.masked(system)
         sha256 = hashlib.sha256(json.dumps([system, prompt]).encode("utf-8", "backslashreplace")).hexdigest()
         with self._lock:
-            if logged := next((answer for answer in self.current.answers if answer.sha256 == sha256), None):
-                self.current.answers.remove(logged)
-                self.current.given.append(logged)
-                return logged.text
+            if logged_answer := next((answer for answer in self.current.answers if answer.sha256 == sha256), None):
+                self.current.answers.remove(logged_answer)
+                self.current.received.append(logged_answer)
+                return logged_answer.text
         if budget is None:
-            raise NoMoneyException(NOTHING_LEFT)
+            raise NoMoneyException(BUDGET_USED_UP)
         if self.role.is_human:
             console, unanswered = self._run.plan.console, self._run.plan.settings.unanswered_text
             text = self._run.pool.ask_user(self.worker, lambda: ask_person(console, self.role, prompt, unanswered))
@@ -211,7 +211,7 @@ class Member:
             raise SettingsError(f"{self.role}, {purpose}: {NO_WRITER}")
         self._agent_count += 1
         key = f"{self.key}.{self.current.number}.{self._agent_count}"
-        state = self._run.pool.former.get(key)
+        state = self._run.pool.unfinished.get(key)
         if state is not None and state.is_decided:
             outcome = state.outcome
         else:
@@ -222,7 +222,7 @@ class Member:
         assert outcome is not None
         if outcome.status == Status.BUDGET:
             raise NoMoneyException(outcome)
-        if outcome.status not in _REPORTABLE:
+        if outcome.status not in _REPORTABLE_STATUSES:
             raise StopRun(outcome)
         return self._result(state, outcome.status, outcome.reason)
 
@@ -231,7 +231,7 @@ class Member:
         recorded = self.worker.log.append(replace(event, step=self.current.number))
         (budget or self.current.budget).add(recorded)
         if isinstance(recorded, Answered):
-            self.current.given.append(recorded)
+            self.current.received.append(recorded)
         return recorded
 
     @property
@@ -288,17 +288,17 @@ class Member:
         """Start an agent under this role, with all of the turn's remaining budget."""
         budget = self.current.budget.share(1.0, time.time())
         if budget is None:
-            raise NoMoneyException(NOTHING_LEFT)
-        specs = self._writing if file else specs_of(self._run.plan.registry, commands)
+            raise NoMoneyException(BUDGET_USED_UP)
+        specs = self._writing_specs if file else specs_of(self._run.plan.registry, commands)
         description = self.role.prefix.removeprefix(f"You are a {self.role.profile}, named {self.role.name}, ")
         task = Task(self.role.name, f"{self.role.profile}; {description}", (goal,), budget.limits.usd, file, model)
         try:
-            self.worker.mailbox.apart = TOGETHER
+            self.worker.mailbox.isolation = NO_ISOLATION
             if self.current.is_parallel:  # hide the work of the round's other roles from it
-                number, changes = self.current.number, any(spec.risk != "read" for spec in specs)
-                copy = self._copies.open(f"{number}.{self.key}") if changes else None
+                number, may_change = self.current.number, any(spec.risk != "read" for spec in specs)
+                copy = self._copies.open(f"{number}.{self.key}") if may_change else None
                 others = re.compile(rf"{re.escape(self.worker.log.run)}:(?!{self.key}\.)\d+\.{number}\..*")
-                self.worker.mailbox.apart = Apart(copy, lambda place: others.fullmatch(place) is not None)
+                self.worker.mailbox.isolation = Isolation(copy, lambda place: others.fullmatch(place) is not None)
             origin = self.role.rc.memory.origin
             return self._run.pool.start(RunningWorker(self.worker.mailbox, key, task, specs, budget, origin))
         except CommandError as error:
@@ -308,9 +308,10 @@ class Member:
     def _result(self, state: SubAgentState, status: str, reason: str) -> str:
         """Describe the result of an agent of this role. Add the origin of what it read to the role's memory."""
         files = f"\nFiles changed: {', '.join(state.changed)}." if state.changed else ""
-        text = f"{state.said}{files}" if status == Status.FINISHED else f"This was not done ({status}): {reason}{files}"
+        answer = state.last_message if status == Status.FINISHED else f"This was not done ({status}): {reason}"
+        text = f"{answer}{files}"
         writer = self._writer
-        arguments = state.done.get(writer.name, {}) if state.task.file and writer else {}
+        arguments = state.newest_args.get(writer.name, {}) if state.task.file and writer else {}
         if writer and (file_text := str(arguments.get(writer.parameters[1].name, ""))):
             problem = "" if status == Status.FINISHED else f"This is not right yet ({status}): {reason}"
             text = file_message(state, file_text, problem)
@@ -325,10 +326,10 @@ def file_message(state: SubAgentState, text: str, problem: str) -> str:
     """Return the file written by an agent, with the results of its checks and the `problem` with it, if any."""
     lines = [f"{state.task.file}:", in_block(text), problem]
     for number, goal in enumerate(state.task.goals):
-        check, said = state.checked.get(number), "was not run."
-        if check is not None:  # its output is left out if it may come from outside
-            said = "passes." if check.met else "fails." if check.meta.untrusted else f"fails: {check.output}"
-        lines += [f"Its check `{goal.check}` {said}"] * bool(goal.check)
+        check, result = state.checks.get(number), "was not run."
+        if check is not None:  # the output is left out if it may come from outside
+            result = "passes." if check.met else "fails." if check.meta.untrusted else f"fails: {check.output}"
+        lines += [f"Its check `{goal.check}` {result}"] * bool(goal.check)
     return "\n".join(filter(None, lines))
 
 
@@ -364,11 +365,11 @@ def ask_person(console: Console, role: Role, prompt: str, unanswered: str) -> st
     """
     console.discard_typeahead()
     console.say(prompt)
-    asked = Question(text=prompt)
+    question = Question(text=prompt)
     while True:
         try:
             text = console.ask(
-                f"You are {role.name}, {role.profile}. {_INSTRUCTIONS}", question=asked, goes_on=_is_unfinished
+                f"You are {role.name}, {role.profile}. {_INSTRUCTIONS}", question=question, goes_on=_is_unfinished
             )
         except EOFError:
             reason = f"{role} is a person, and nobody is there to answer; run it in a terminal, or pipe the answer in."
@@ -383,7 +384,7 @@ def ask_person(console: Console, role: Role, prompt: str, unanswered: str) -> st
 
 
 def _is_unfinished(text: str) -> bool:
-    begun = text.strip()
-    if begun.startswith(QUOTES):
-        return not begun.removeprefix(QUOTES).endswith(QUOTES)
-    return begun.lower() not in ("", *EXIT_WORDS) and bool(text.rpartition("\n")[2].strip())
+    answer = text.strip()
+    if answer.startswith(QUOTES):
+        return not answer.removeprefix(QUOTES).endswith(QUOTES)
+    return answer.lower() not in ("", *EXIT_WORDS) and bool(text.rpartition("\n")[2].strip())

@@ -1,4 +1,4 @@
-"""Hold the messages that a role has read and written, in order, with the operations of MetaGPT's memory.
+"""The messages that a role has read and written, in order, with the operations of MetaGPT's memory.
 
 The changes that a role makes to its memory in a turn are logged, as they cannot be derived from the published
 messages. What it reads from the environment can.
@@ -18,7 +18,7 @@ Change = tuple[Literal["add", "delete", "clear"], Message | None]
 
 
 class Memory:
-    """Hold messages, oldest first, each once. `origin` is the joint origin of all messages it has ever held."""
+    """Messages, oldest first, each once. `origin` is the joint origin of all messages it has ever held."""
 
     def __init__(self) -> None:
         self._messages: dict[int, Message] = {}  # by the identity of the object, as its id may be set later
@@ -91,8 +91,8 @@ class Memory:
 
     def find_news(self, observed: Iterable[Message], k: int = 0) -> list[Message]:
         """Return the observed messages that are not among the newest k, or, if k is 0, among any of these."""
-        known = self.get(k) if k else self
-        return [message for message in observed if message not in known]
+        old_messages = self.get(k) if k else self
+        return [message for message in observed if message not in old_messages]
 
     def try_remember(self, keyword: str) -> list[Message]:
         """Return the messages that hold a keyword."""
@@ -147,6 +147,6 @@ class Memory:
         self.keep()
 
     def _forget(self, message: Message) -> None:
-        held = message if id(message) in self._messages else self._ids[message.id]
-        del self._messages[id(held)]
-        self._ids.pop(held.id, None)
+        own_copy = message if id(message) in self._messages else self._ids[message.id]
+        del self._messages[id(own_copy)]
+        self._ids.pop(own_copy.id, None)

@@ -16,11 +16,11 @@ END = "end"  # the receiver of a message that ends the work of the team
 REQUIREMENT = "UserRequirement"  # the cause of the user's requirement
 CONFLICT = "Conflict"  # the cause of a notice that several roles changed the same file in a round
 
-_LOGGED_FIELDS = ("id", "content", "role", "cause_by", "sent_from", "send_to")  # held unchanged by the log
+_LOGGED_FIELDS = ("id", "content", "role", "cause_by", "sent_from", "send_to")  # logged as they are
 
 
 class Addresses(set[str]):
-    """Hold a set of addresses. A single address also equals its text, as programs for MetaGPT 0.4 expect."""
+    """A set of addresses. A single address also equals its text, as programs for MetaGPT 0.4 expect."""
 
     def __eq__(self, other: object) -> bool:
         return super().__eq__({other} if isinstance(other, str) else other)
@@ -30,7 +30,7 @@ class Addresses(set[str]):
 
 
 class Message:
-    """Hold a message of a role or of the user.
+    """A message of a role or of the user.
 
     Two messages are equal if they share an `id`, or are the same object. `role` is the writer's profile, and
     `sent_from` is its name. `cause_by` names the causing action, and `send_to` the receivers. `instruct_content` holds
@@ -74,14 +74,14 @@ class Message:
         super().__setattr__(name, value)
 
     def is_for(self, addresses: Iterable[str]) -> bool:
-        """Return whether it is for everyone, or for one of these addresses."""
+        """Return whether the message is for everyone, or for one of these addresses."""
         return ALL in self.send_to or not self.send_to.isdisjoint(addresses)
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Return its content other than the text, as the log holds it."""
-        found = {"instruct_content": self.instruct_content, "metadata": self.metadata}
-        return {name: _to_json(name, value) for name, value in found.items() if value not in (None, {})}
+        """Return the content other than the text, in the form of the log."""
+        attributes = {"instruct_content": self.instruct_content, "metadata": self.metadata}
+        return {name: _to_json(name, value) for name, value in attributes.items() if value not in (None, {})}
 
     def restore(self, extra: Mapping[str, Any]) -> None:
         """Restore the content other than the text from the log. Raises StateError for a class that is not defined."""
@@ -90,16 +90,16 @@ class Message:
         self.metadata = dict(extra.get("metadata", {}).get("value", {}))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the log holds it."""
+        """Return the message in the form of the log."""
         fields = {name: getattr(self, name) for name in _LOGGED_FIELDS} | {"send_to": sorted(self.send_to)}
         return {**fields, "source": self.origin.source, "trusted": self.origin.trusted, "extra": self.extra}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Message:
-        """Return the message that the log holds in this form."""
-        message = cls(**{name: found[name] for name in _LOGGED_FIELDS})
-        message.origin = Origin(str(found.get("source", "")), bool(found.get("trusted", True)))
-        message.restore(found.get("extra", {}))
+    def from_json(cls, record: Mapping[str, Any]) -> Message:
+        """Return the message from its form in the log."""
+        message = cls(**{name: record[name] for name in _LOGGED_FIELDS})
+        message.origin = Origin(str(record.get("source", "")), bool(record.get("trusted", True)))
+        message.restore(record.get("extra", {}))
         return message
 
     def __eq__(self, other: object) -> bool:
@@ -160,19 +160,19 @@ def _to_json(name: str, value: Any) -> dict[str, Any]:
     return {"class": f"{cls.__module__}:{cls.__qualname__}", "value": fields}
 
 
-def _from_json(found: Mapping[str, Any]) -> Any:
+def _from_json(record: Mapping[str, Any]) -> Any:
     """Restore a value from the log. Import nothing: use only classes that the program defines. Raises StateError."""
-    if "class" not in found:
-        return found["value"]
+    if "class" not in record:
+        return record["value"]
     pydantic = sys.modules.get("pydantic")
     models = _subclasses(pydantic.BaseModel) if pydantic else ()
-    model = next((model for model in models if f"{model.__module__}:{model.__qualname__}" == found["class"]), None)
+    model = next((model for model in models if f"{model.__module__}:{model.__qualname__}" == record["class"]), None)
     if model is None:
-        raise StateError(f"A message holds a {found['class']}, which is not defined: define it before you resume.")
+        raise StateError(f"A message holds a {record['class']}, which is not defined: define it before you resume.")
     try:
-        return model.model_validate(found["value"])
+        return model.model_validate(record["value"])
     except ValueError as error:
-        raise StateError(f"A message holds a {found['class']} that does not fit its class any more: {error}") from None
+        raise StateError(f"A message holds a {record['class']} that does not fit its class any more: {error}") from None
 
 
 def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:

@@ -15,7 +15,7 @@ from typing import Any
 from autoagent.core.errors import NoMoneyException, RunEnded
 from autoagent.teams.action import Action, UserRequirement, model_in
 from autoagent.teams.action import UserRequirement as BossRequirement
-from autoagent.teams.llm import WORKING, ActionNode, ActionOutput, Llm
+from autoagent.teams.llm import CURRENT_TURN, ActionNode, ActionOutput, Llm
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import ALL as MESSAGE_ROUTE_TO_ALL
 from autoagent.teams.message import NOBODY as MESSAGE_ROUTE_TO_NONE
@@ -44,7 +44,7 @@ class Context:
 
 
 class Config(Context):
-    """Hold a configuration in MetaGPT's form. Its `llm.model` sets the model of a role or action."""
+    """A configuration in MetaGPT's form. Its `llm.model` sets the model of a role or action."""
 
     @classmethod
     def default(cls) -> Config:
@@ -63,7 +63,7 @@ class LLM(Llm):
         self._spent = 0.0
 
     async def _ask_anywhere(self, prompt: str, system: str) -> str:
-        if (turn := WORKING.get()) is not None:
+        if (turn := CURRENT_TURN.get()) is not None:
             return await turn.aask(prompt, system, "LLM", "")
 
         class Ask(Action):
@@ -103,7 +103,7 @@ class Team(_Team):
 
 
 class Environment(_Environment):
-    """Hold roles, and run them even without a team."""
+    """An environment that runs its roles even without a team."""
 
     def __init__(self, desc: str = "", roles: Iterable[_Role] = (), context: Any = None) -> None:
         super().__init__(desc, roles)
@@ -122,8 +122,8 @@ class Role(_Role):
     observe_all_msg_from_buffer: bool = False
     enable_memory: bool = True
 
-    def __init__(self, *given: Any, **more: Any) -> None:
-        super().__init__(*given, **more)
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
         self.model = self.model or model_in(self.config)
 
     def put_message(self, message: Message | None) -> None:
@@ -144,7 +144,7 @@ class Role(_Role):
             with_message.send_to |= {self.name}
             team.idea = with_message.content
             team.env.publish_message(with_message)
-        before = set(map(id, self.rc.memory))
+        old_ids = set(map(id, self.rc.memory))
         await team.run(1)
-        said = [each for each in team.env.history if each.sent_from == self.name and id(each) not in before]
-        return said[-1] if said else None
+        messages = [each for each in team.env.history if each.sent_from == self.name and id(each) not in old_ids]
+        return messages[-1] if messages else None

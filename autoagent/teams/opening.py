@@ -38,15 +38,15 @@ class OutOfMoney(NoMoneyException, RunEnded):
 class TeamPlan:
     """Describe a team that is about to run.
 
-    `until` is its last round. `began` is the start of the run to resume, if any.
+    `until` is the last round. `earlier_start` is the start of the run to resume, if any.
     """
 
     team: Team
     session: Session
     console: Console
     until: int
-    began: RunStarted | None = None
-    running: TeamRun | None = None
+    earlier_start: RunStarted | None = None
+    team_run: TeamRun | None = None
 
     def drive(self, open_log: Callable[[TaintedFiles], EventLog] | None = None) -> int:
         """Run the team until it ends. Return the exit code. Raises ForUser."""
@@ -56,7 +56,7 @@ class TeamPlan:
             hint = "; set `is_human: yes` for the role of a person" if provider.one_agent else ""
             raise SettingsError(f"The model {provider.name!r} cannot answer for several roles{hint}.")
         roles = f"a team of {', '.join(map(str, team.env.roles))}"
-        remaining = max(0.0, team.investment - (0.0 if self.began else team.spent))
+        remaining = max(0.0, team.investment - (0.0 if self.earlier_start else team.spent))
         task = Task(team.name, roles, (Goal(team.idea),) if team.idea else (), remaining)
         with open_parts(self.session, console) as parts:
             model = build.open_model(settings, console)
@@ -80,8 +80,8 @@ class TeamPlan:
         if not self.team.definition:  # a program judges its own results
             policy = dataclasses.replace(opened.policy, verifier=None, accept_claims=True)
             opened = dataclasses.replace(opened, policy=policy)
-        self.running = TeamRun(self.team.env, opened, until=self.until)
-        return self.running.run()
+        self.team_run = TeamRun(self.team.env, opened, until=self.until)
+        return self.team_run.run()
 
 
 def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, Any]) -> None:
@@ -101,16 +101,16 @@ def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, An
                 plan.drive()
     except StopRun as stop:  # before the run began, such as when the folder is not trusted
         raise RunEnded(stop.outcome) from stop
-    running = plan.running
-    assert running is not None
-    assert running.outcome is not None
+    team_run = plan.team_run
+    assert team_run is not None
+    assert team_run.outcome is not None
     team.spent += console.tally.usage.cost or 0.0
-    if running.error is not None:
-        raise running.error
-    if running.outcome.status == Status.BUDGET:
-        raise OutOfMoney(running.outcome, team.spent)
-    if running.outcome.status != Status.FINISHED and not running.rounds_over:
-        raise RunEnded(running.outcome)
+    if team_run.error is not None:
+        raise team_run.error
+    if team_run.outcome.status == Status.BUDGET:
+        raise OutOfMoney(team_run.outcome, team.spent)
+    if team_run.outcome.status != Status.FINISHED and not team_run.rounds_over:
+        raise RunEnded(team_run.outcome)
 
 
 def plan_of_run(
@@ -127,9 +127,9 @@ def plan_of_run(
     starts = [event for event in team_events if isinstance(event, RunStarted)]
     if not starts or "team" not in starts[-1].settings:
         raise StateError(f"The run {run} is not the run of a team.")
-    began = dataclasses.replace(starts[-1], workspace=session.flags.get("moved_to", starts[-1].workspace))
-    team_settings = began.settings["team"]
-    team.idea = team.idea or (began.task.goals[0].text if began.task.goals else "")
+    earlier_start = dataclasses.replace(starts[-1], workspace=session.flags.get("moved_to", starts[-1].workspace))
+    team_settings = earlier_start.settings["team"]
+    team.idea = team.idea or (earlier_start.task.goals[0].text if earlier_start.task.goals else "")
     last_round = max((event.step for event in team_events if isinstance(event, RoundBegan)), default=0)
     until = int(team_settings["until"])
     last = team_events[-1]
@@ -139,12 +139,12 @@ def plan_of_run(
     log.on_replay(console.pass_over)
     for event in report_lost_events(log, console.warn):
         log.append(event)
-    return TeamPlan(team, session, console, until, began), log
+    return TeamPlan(team, session, console, until, earlier_start), log
 
 
 def _start_event(plan: TeamPlan, task: Task, model: Model, registry: Registry) -> RunStarted:
     """Return the event that begins or resumes a team's run."""
-    team, settings, began = plan.team, plan.session.settings, plan.began
+    team, settings, earlier_start = plan.team, plan.session.settings, plan.earlier_start
     names = {name for role in team.env.roles for action in role.actions for name in action.commands}
     if any(action.file for role in team.env.roles for action in role.actions):
         names |= {spec.name for spec in registry.specs if writes_whole(spec)}
@@ -155,9 +155,9 @@ def _start_event(plan: TeamPlan, task: Task, model: Model, registry: Registry) -
         "until": plan.until,
         "person": any(role.is_human for role in team.env.roles),
     }
-    if began:
-        team_settings |= {name: began.settings["team"][name] for name in ("n_round", "person")}
-    return (Resumed if began else RunStarted)(
+    if earlier_start:
+        team_settings |= {name: earlier_start.settings["team"][name] for name in ("n_round", "person")}
+    return (Resumed if earlier_start else RunStarted)(
         version=__version__,
         task=task,
         model=model.name,
@@ -167,7 +167,7 @@ def _start_event(plan: TeamPlan, task: Task, model: Model, registry: Registry) -
         system_tokens=0,
         asking="text",
         commands=tuple(spec.name for spec in registry.specs if spec.name in names),
-        workspace=began.workspace if began else str(settings.workspace.absolute()),
-        settings={**logged_settings(settings, began, plan.session), "team": team_settings},
+        workspace=earlier_start.workspace if earlier_start else str(settings.workspace.absolute()),
+        settings={**logged_settings(settings, earlier_start, plan.session), "team": team_settings},
         limits=dataclasses.asdict(limits_of(settings, task)),
     )

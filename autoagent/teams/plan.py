@@ -12,7 +12,7 @@ from typing import Any
 from autoagent.teams.llm import Llm
 from autoagent.teams.message import Message
 
-TRIES = 3  # for a usable plan
+MAX_TRIES = 3  # for a usable plan
 MAX_REVISIONS = 3  # of the plan, in one turn
 
 _FORM = """\
@@ -33,7 +33,7 @@ _REVIEW = (
 
 @dataclass(slots=True)
 class Task:
-    """Hold a task of a plan. `result` is None until it is done."""
+    """A task of a plan. `result` is None until the task is done."""
 
     task_id: str
     instruction: str
@@ -45,8 +45,8 @@ class Task:
         return planned if self.result is None else f"{planned}\n{self.result}"
 
 
-def sort_by_dependencies(tasks: list[Task], done: Collection[str]) -> list[Task]:
-    """Return tasks sorted so that each follows its dependencies. `done` are the ids of finished tasks.
+def sort_by_dependencies(tasks: list[Task], finished_ids: Collection[str]) -> list[Task]:
+    """Return tasks sorted so that each follows its dependencies, or those in `finished_ids`.
 
     Raises ValueError for a duplicate task, a missing dependency or a circular one.
     """
@@ -56,8 +56,8 @@ def sort_by_dependencies(tasks: list[Task], done: Collection[str]) -> list[Task]
     ordered: list[Task] = []
     remaining = list(tasks)
     while remaining:
-        available = {*done, *(task.task_id for task in ordered)}
-        ready = next((task for task in remaining if available.issuperset(task.dependent_task_ids)), None)
+        available_ids = {*finished_ids, *(task.task_id for task in ordered)}
+        ready = next((task for task in remaining if available_ids.issuperset(task.dependent_task_ids)), None)
         if ready is None:
             raise ValueError(f"task {remaining[0].task_id} needs a task that is not there, or that needs it")
         ordered.append(ready)
@@ -70,26 +70,26 @@ def tasks_in(answer: str, done: Collection[str]) -> list[Task]:
     start, end = answer.find("["), answer.rfind("]")
     if not 0 <= start < end:
         raise ValueError("there is no list in it")
-    found = json.loads(answer[start : end + 1], strict=False)
-    tasks = [_task(number, each) for number, each in enumerate(found, 1)]
+    items = json.loads(answer[start : end + 1], strict=False)
+    tasks = [_task(number, each) for number, each in enumerate(items, 1)]
     if not tasks:
         raise ValueError("the list is empty")
-    left = [task for task in sort_by_dependencies(tasks, done) if task.task_id not in done]
-    if not left:
+    unfinished = [task for task in sort_by_dependencies(tasks, done) if task.task_id not in done]
+    if not unfinished:
         raise ValueError(f"all of its tasks are finished ({', '.join(done)}); a new task needs a new task_id")
-    return left
+    return unfinished
 
 
-def _task(number: int, found: Any) -> Task:
-    if isinstance(found, str):
-        found = {"instruction": found}
-    instruction = found.get("instruction") if isinstance(found, dict) else None
+def _task(number: int, item: Any) -> Task:
+    if isinstance(item, str):
+        item = {"instruction": item}
+    instruction = item.get("instruction") if isinstance(item, dict) else None
     if not isinstance(instruction, str) or not instruction.strip():
         raise ValueError(f"task {number} has no instruction")
-    needs = found.get("dependent_task_ids") or ()
-    if not isinstance(needs, (list, tuple)):
+    dependencies = item.get("dependent_task_ids") or ()
+    if not isinstance(dependencies, (list, tuple)):
         raise ValueError(f"dependent_task_ids of task {number} is not a list")
-    return Task(str(found.get("task_id", number)), instruction.strip(), tuple(str(name) for name in needs))
+    return Task(str(item.get("task_id", number)), instruction.strip(), tuple(map(str, dependencies)))
 
 
 async def run_plan(
@@ -99,11 +99,11 @@ async def run_plan(
 
     `work` takes a task and the results that it needs, and returns its result. Return the plan with all results.
     """
-    waiting = deque(await _tasks(llm_for, _WRITE.format(context=context), whole=context))
+    open_tasks = deque(await _tasks(llm_for, _WRITE.format(context=context), whole=context))
     done: dict[str, Task] = {}
     revisions = 0
-    while waiting:
-        task = waiting.popleft()
+    while open_tasks:
+        task = open_tasks.popleft()
         dependencies = [other for other in done.values() if other.task_id in task.dependent_task_ids]
         results = [Message(other.result or "", f"result of task {other.task_id}") for other in dependencies]
         task.result = await work(task.instruction, results)
@@ -112,16 +112,16 @@ async def run_plan(
         objection = re.search(r"\brevise\b:?(.*)", review, re.IGNORECASE | re.DOTALL)
         if objection and revisions < MAX_REVISIONS:
             revisions += 1
-            plan = "\n".join(map(str, (*done.values(), *waiting)))
+            plan = "\n".join(map(str, (*done.values(), *open_tasks)))
             prompt = _REVISE.format(context=context, plan=plan, review=objection[1].strip() or review)
-            waiting = deque(await _tasks(llm_for, prompt, done))
+            open_tasks = deque(await _tasks(llm_for, prompt, done))
     return "\n".join(map(str, done.values()))
 
 
 async def _tasks(llm_for: Callable[[str], Llm], prompt: str, done: Collection[str] = (), whole: str = "") -> list[Task]:
     """Return the tasks planned by the model. Without a usable plan, return `whole`, if any, as a single task."""
     problem = ""
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         answer = await llm_for("plan").aask(prompt + problem)
         try:
             return tasks_in(answer, done)

@@ -43,15 +43,15 @@ class RoleReactMode(StrEnum):
     @classmethod
     def of(cls, name: str, problem: str) -> RoleReactMode:
         """Return the mode of this name. Raises SettingsError, which begins with `problem`, for any other name."""
-        *most, last = cls
-        if name not in (*most, last):
-            raise SettingsError(f"{problem} is unknown; use {', '.join(most)} or {last}.")
+        *names, last_name = cls
+        if name not in (*names, last_name):
+            raise SettingsError(f"{problem} is unknown; use {', '.join(names)} or {last_name}.")
         return cls(name)
 
 
 @dataclass(slots=True)
 class RoleContext:
-    """Hold the state of a role.
+    """The state of a role.
 
     `news` are the watched messages that it has not acted on yet. `state` is the number of `todo`, -1 for none.
     """
@@ -108,17 +108,17 @@ class Role:
         constraints: str | None = None,
         desc: str | None = None,
         is_human: bool | None = None,
-        **given: Any,
+        **attributes: Any,
     ) -> None:
         self.rc = RoleContext()
         self.actions: list[Action] = []
         self.states: list[str] = []
         self.at_work: Turn | None = None  # its turn, while its team runs
-        self.messages_seen = 0  # how many of the environment's
-        actions, watch = given.pop("actions", ()), given.pop("watch", (UserRequirement,))
-        mode, loop = given.pop("react_mode", RoleReactMode.REACT), given.pop("max_react_loop", 1)
-        own = {"name": name, "profile": profile, "goal": goal, "constraints": constraints, "desc": desc}
-        set_attributes(self, {**own, "is_human": is_human, **given})
+        self.messages_seen = 0  # how many of the environment's messages it has read
+        actions, watch = attributes.pop("actions", ()), attributes.pop("watch", (UserRequirement,))
+        mode, loop = attributes.pop("react_mode", RoleReactMode.REACT), attributes.pop("max_react_loop", 1)
+        texts = {"name": name, "profile": profile, "goal": goal, "constraints": constraints, "desc": desc}
+        set_attributes(self, {**texts, "is_human": is_human, **attributes})
         self.name = self.name or self.profile or type(self).__name__
         self.profile = self.profile or self.name
         self.set_actions(actions)
@@ -140,12 +140,12 @@ class Role:
 
     @property
     def addresses(self) -> set[str]:
-        """Return the addresses at which messages reach it."""
+        """Return the addresses at which messages reach the role."""
         return {self.name, self.profile, cause_of(type(self))}
 
     @property
     def llm(self) -> Llm:
-        """Return its model, asked on behalf of its next action."""
+        """Return its model, which is asked on behalf of its next action."""
         return self.llm_for(self.rc.todo.name if self.rc.todo else self.profile)
 
     def llm_for(self, purpose: str, model: str = "") -> Llm:
@@ -159,8 +159,8 @@ class Role:
     def set_actions(self, actions: Iterable[Action | type[Action]]) -> None:
         """Set its actions, numbered as its states."""
         self.actions, self.states = [], []
-        for number, given in enumerate(actions):
-            action = given() if isinstance(given, type) else given
+        for number, item in enumerate(actions):
+            action = item() if isinstance(item, type) else item
             action.role = self
             if action.instruction and not action.file:
                 action.use(self.tools)
@@ -253,8 +253,8 @@ class Role:
         previous = self.states[self.rc.state] if self.rc.state >= 0 else "none yet"
         states, last = "\n".join(self.states), len(self.states) - 1
         prompt = _CHOICE.format(history=history, previous=previous, states=states, last=last)
-        found = _NUMBER.search(await self.llm_for("choice").aask(prompt))
-        number = int(found[0]) if found and len(found[0]) < 9 else -1
+        match = _NUMBER.search(await self.llm_for("choice").aask(prompt))
+        number = int(match[0]) if match and len(match[0]) < 9 else -1
         return number if 0 <= number <= last else -1
 
     async def _act(self) -> Message:
@@ -298,13 +298,13 @@ class Role:
 
         A class that overrides `_observe` decides for itself.
         """
-        new = [message for message in published[self.messages_seen :] if message.is_for(self.addresses)]
+        new_messages = [message for message in published[self.messages_seen :] if message.is_for(self.addresses)]
         self.messages_seen = len(published)
-        news = [message for message in self.rc.memory.find_news(new) if self._concerns(message)]
+        news = [message for message in self.rc.memory.find_news(new_messages) if self._concerns(message)]
         self.rc.news += news
-        for message in new if self.observe_all_msg_from_buffer else news:
+        for message in new_messages if self.observe_all_msg_from_buffer else news:
             self.rc.memory.read(message)
-        return bool(self.rc.news) or (bool(new) and type(self)._observe is not Role._observe)
+        return bool(self.rc.news) or (bool(new_messages) and type(self)._observe is not Role._observe)
 
     def _concerns(self, message: Message) -> bool:
         return message.cause_by in self.rc.watch or self.name in message.send_to
@@ -313,10 +313,10 @@ class Role:
     def is_idle(self) -> bool:
         """Return whether neither its news nor the published messages give it anything to do."""
         published = self.rc.env.history.get()[self.messages_seen :] if self.rc.env else []
-        mine = [message for message in published if message.is_for(self.addresses)]
+        own_messages = [message for message in published if message.is_for(self.addresses)]
         if type(self)._observe is Role._observe:
-            mine = list(filter(self._concerns, self.rc.memory.find_news(mine)))
-        return not (self.rc.news or self.rc.todo or mine)
+            own_messages = list(filter(self._concerns, self.rc.memory.find_news(own_messages)))
+        return not (self.rc.news or self.rc.todo or own_messages)
 
     # MetaGPT's names ---------------------------------------------------------------------------------------------
 
@@ -336,7 +336,7 @@ class Role:
 
 
 class Environment:
-    """Hold roles in hiring order, and the messages they published.
+    """Roles in hiring order, and the messages they published.
 
     `round` is the number of the last round. `turns` holds the current turns by thread.
     """

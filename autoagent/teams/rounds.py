@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _OpenRound:
-    """Hold the unfinished round: its acting roles, and what each did in an earlier process."""
+    """The unfinished round: its acting roles, and what each did in an earlier process."""
 
-    acts: tuple[str, ...]
+    acting_keys: tuple[str, ...]
     answers: dict[str, deque[events.Answered]] = field(default_factory=dict)
-    written: dict[str, dict[str, Message]] = field(default_factory=dict)
-    acted: set[str] = field(default_factory=set)
+    messages: dict[str, dict[str, Message]] = field(default_factory=dict)
+    finished_keys: set[str] = field(default_factory=set)
 
 
 class TeamRun:
@@ -53,10 +53,10 @@ class TeamRun:
         self._run, self._start, self._log, self._budget = run, run.plan.start, run.log, run.budget
         self._copies = Copies(run)
         self._until = until
-        self._open: _OpenRound | None = None
+        self._open_round: _OpenRound | None = None
         self._end_message: Message | None = None  # the message that ended the work
         self._shares: dict[str, Budget] = {}  # by role, from its last turn
-        self._announced: set[str] = set()  # ids of messages that no role wrote
+        self._announced_ids: set[str] = set()  # of messages that no role wrote
         self._members = {str(number): Member(role, run, self._copies) for number, role in enumerate(env.roles, 1)}
 
     def run(self) -> Iterator[events.Event]:
@@ -86,7 +86,7 @@ class TeamRun:
         """Restore the run from the log, record the start, hire the roles, and publish the user's requirement."""
         if not self._members:
             raise SettingsError("The team has no roles: hire one first.")
-        earlier, first_round = self._env.history.get(), self._env.round
+        user_messages, first_round = self._env.history.get(), self._env.round
         self._env.history.clear()
         if isinstance(self._start, events.Resumed):
             for member in self._members.values():
@@ -103,12 +103,12 @@ class TeamRun:
                 ))  # fmt: skip
             elif (hired[key].name, hired[key].profile) != (role.name, role.profile):
                 raise StateError(f"The run was begun with {hired[key].name} ({hired[key].profile}) in place of {role}.")
-        for number, message in enumerate(earlier, 1):
+        for number, message in enumerate(user_messages, 1):
             message.id = message.id or f"user.{first_round}.{number}"
-            if message.id not in self._announced:
+            if message.id not in self._announced_ids:
                 self._end_message = None
                 yield from self._announce(message.id, message)
-        self._copies.clear(f"{self._env.round}." if self._open else " ")
+        self._copies.clear(f"{self._env.round}." if self._open_round else " ")
         for key, member in self._members.items():
             task, pool = Task(member.role.name, member.role.profile, ()), self._run.pool
             worker = RunningWorker(pool.mailbox, key, task, (), Budget(RunLimits()), Origin())
@@ -124,46 +124,48 @@ class TeamRun:
                 case events.Hired():
                     hired[event.agent] = event
                 case events.Published() if not event.agent:
-                    self._announced.add(event.id)
+                    self._announced_ids.add(event.id)
                     self._env.history.read(message_of(event))
                 case events.RoundBegan():
-                    self._env.round, self._open = event.step, _OpenRound(event.acts)
+                    self._env.round, self._open_round = event.step, _OpenRound(event.acts)
                     self._read()
-                case events.Answered() if self._open and role:
-                    self._open.answers.setdefault(event.agent, deque()).append(event)
-                case events.Published() if self._open and role:
+                case events.Answered() if self._open_round and role:
+                    self._open_round.answers.setdefault(event.agent, deque()).append(event)
+                case events.Published() if self._open_round and role:
                     message = message_of(event)
-                    self._open.written.setdefault(event.agent, {})[message.id] = message
-                case events.Acted() if self._open and role:
-                    self._open.acted.add(event.agent)
+                    self._open_round.messages.setdefault(event.agent, {})[message.id] = message
+                case events.Acted() if self._open_round and role:
+                    self._open_round.finished_keys.add(event.agent)
                     role.rc.news.clear()
-                    self._remember(role, event.memory, self._open.written.get(event.agent, {}))
-                case events.RoundEnded() if self._open:
-                    self._publish(self._open.written)
-                    self._open = None
+                    self._remember(role, event.memory, self._open_round.messages.get(event.agent, {}))
+                case events.RoundEnded() if self._open_round:
+                    self._publish(self._open_round.messages)
+                    self._open_round = None
             if not event.agent:
                 self._budget.add(event)
         return hired
 
     def _remember(self, role: Role, changes: Sequence[Mapping[str, Any]], written: Mapping[str, Message]) -> None:
         memory = role.rc.memory
-        known = {message.id: message for message in memory} if any("id" in change for change in changes) else {}
+        old_messages = {message.id: message for message in memory} if any("id" in change for change in changes) else {}
         for change in changes:
             if change["do"] == "clear":
                 memory.clear()
                 continue
             if "message" in change:
                 memory.read(Message.from_json(change["message"]))
-            elif (message := written.get(change["id"]) or known.get(change["id"])) is not None:
+            elif (message := written.get(change["id"]) or old_messages.get(change["id"])) is not None:
                 memory.read(message) if change["do"] == "add" else memory.delete(message)
         memory.keep()
 
     def _rounds(self) -> Iterator[events.Event]:
         if self._budget.limits.usd <= 0 and self._start.settings["team"]["investment"] <= 0:
             raise self._out_of_money()
-        if self._open is not None:
-            yield from self._finish([key for key in self._open.acts if key not in self._open.acted])
-        planned = self._start.settings["team"]["definition"].get("n_round", 0)
+        if self._open_round is not None:
+            yield from self._finish(
+                [key for key in self._open_round.acting_keys if key not in self._open_round.finished_keys]
+            )
+        planned_rounds = self._start.settings["team"]["definition"].get("n_round", 0)
         while True:
             acts = self._read()
             if not acts or self._end_message is not None:
@@ -172,18 +174,18 @@ class TeamRun:
                 continue
             if self._env.round >= self._until:
                 self.rounds_over = True
-                if planned and self._env.round >= planned:
-                    yield from self._end(f"All {planned} planned rounds are over.", planned=True)
+                if planned_rounds and self._env.round >= planned_rounds:
+                    yield from self._end(f"All {planned_rounds} planned rounds are over.", is_planned=True)
                 names = ", ".join(self._members[key].role.name for key in acts)
                 reason = f"The last of {self._until} rounds (--n-round) is over; there is news for {names}."
                 raise StopRun(Outcome(Status.LIMIT, reason))
             self._env.round += 1
             idle = {key: sorted(member.role.rc.watch) for key, member in self._members.items() if key not in acts}
             yield self._record(events.RoundBegan(acts=tuple(acts), waits=idle))
-            self._open = _OpenRound(tuple(acts))
+            self._open_round = _OpenRound(tuple(acts))
             yield from self._finish(acts)
 
-    def _end(self, reason: str, *, planned: bool = False) -> Iterator[events.Event]:
+    def _end(self, reason: str, *, is_planned: bool = False) -> Iterator[events.Event]:
         """End the work with the verdict on it, or as unverified if actions could end it and none did. Raises StopRun.
 
         If the user, or (once) the verifier, names missing work instead, publish that and return.
@@ -202,25 +204,25 @@ class TeamRun:
         from autoagent.teams.verdict import verdict
 
         history = self._env.history.get()
-        told = self._env.round >= self._until or any(id.startswith("Verifier.") for id in self._announced)
-        outcome, missing = yield from verdict(
+        was_told = self._env.round >= self._until or any(id.startswith("Verifier.") for id in self._announced_ids)
+        outcome, objection = yield from verdict(
             self._run, self._env.round, history[-1].content if history else "", reason,
-            planned=planned or self._end_message is not None, told=told,
+            is_planned=is_planned or self._end_message is not None, was_told=was_told,
         )  # fmt: skip
-        if missing is None:
+        if objection is None:
             raise StopRun(outcome)
         self._end_message = None
-        yield from self._announce(f"{missing.role}.{self._env.round}.{len(self._announced)}", missing)
+        yield from self._announce(f"{objection.role}.{self._env.round}.{len(self._announced_ids)}", objection)
 
     def _read(self) -> list[str]:
         """Let every role read the new messages. Return the keys of the roles with something to act on."""
-        everything = self._env.history.get()
-        return [key for key, member in self._members.items() if member.role.read(everything)]
+        messages = self._env.history.get()
+        return [key for key, member in self._members.items() if member.role.read(messages)]
 
     def _finish(self, acts: Sequence[str]) -> Iterator[events.Event]:
         """Let these roles act, merge their changes, and publish the messages of the round."""
-        assert self._open is not None
-        written = {key: self._open.written.get(key, {}) for key in self._members}
+        assert self._open_round is not None
+        written = {key: self._open_round.messages.get(key, {}) for key in self._members}
         pending = list(acts)
         while pending:
             turns = self._begin_turns(pending, written)
@@ -233,12 +235,12 @@ class TeamRun:
                     raise turn.problem
             if len(unaffordable) == len(pending):  # even the others' unspent money is not enough
                 raise self._out_of_money()
-            self._open.answers = {key: deque(turns[key].given) for key in unaffordable}
+            self._open_round.answers = {key: deque(turns[key].received) for key in unaffordable}
             pending = unaffordable
         yield from self._merge()
         yield self._record(events.RoundEnded())
         self._publish(written)
-        self._open = None
+        self._open_round = None
         self._copies.clear()
 
     def _merge(self) -> Iterator[events.Event]:
@@ -252,7 +254,7 @@ class TeamRun:
                 yield self._record(events.Snapshot(tree=copies.base(name)))
             merged = copies.merge(name)
             self._run.tainted.inherit(merged.root, (), 0)
-            if merged.conflicts or merged.not_kept:
+            if merged.conflicts or merged.refusals:
                 yield from self._announce(f"merge.{name}", self._conflict_message(key, merged, changed))
             changed |= dict.fromkeys(merged.changed, key)
         if changed:
@@ -261,14 +263,14 @@ class TeamRun:
     def _conflict_message(self, key: str, merged: MergeResult, changed: Mapping[str, str]) -> Message:
         """Return a message about rejected changes, to their role and to the authors of the conflicting changes."""
         role = self._members[key].role
-        first = {path: next(conflicting_authors(changed, path), "") for path in merged.conflicts}
-        others = [self._members[other].role for other in dict.fromkeys(first.values()) if other]
+        author_keys = {path: next(conflicting_authors(changed, path), "") for path in merged.conflicts}
+        others = [self._members[other].role for other in dict.fromkeys(author_keys.values()) if other]
         lines = [
-            f"{role} has changed {path}, and so has {self._members[by].role if by else 'somebody else'} in the same "
-            f"round, whose change stands. This was not taken:\n{merged.diff_of(path) or '(no text)'}"
-            for path, by in first.items()
+            f"{role} has changed {path}, and so has {self._members[other].role if other else 'somebody else'} in the "
+            f"same round, whose change stands. This was not taken:\n{merged.diff_of(path) or '(no text)'}"
+            for path, other in author_keys.items()
         ]
-        lines += [f"{role} has changed {path}, which was not taken: {why}" for path, why in merged.not_kept]
+        lines += [f"{role} has changed {path}, which was not taken: {reason}" for path, reason in merged.refusals]
         text = "\n\n".join([*lines, f"{role.name}: look at what is there now, and put in what is missing."])
         message = Message(text, "Workspace", CONFLICT, "Workspace", {role.name, *(other.profile for other in others)})
         message.origin = role.rc.memory.origin
@@ -277,9 +279,9 @@ class TeamRun:
     def _announce(self, id: str, message: Message) -> Iterator[events.Event]:
         """Publish a message that no role wrote, unless an earlier process already did."""
         message.id = id
-        if id in self._announced:
+        if id in self._announced_ids:
             return
-        self._announced.add(id)
+        self._announced_ids.add(id)
         event = self._record(event_of(message))
         yield event
         assert isinstance(event, events.Published)
@@ -288,7 +290,7 @@ class TeamRun:
 
     def _begin_turns(self, keys: Sequence[str], written: Mapping[str, dict[str, Message]]) -> dict[str, AssignedTurn]:
         """Start the turns of these roles, each with an equal share of the remaining budget."""
-        assert self._open is not None
+        assert self._open_round is not None
         turns = {}
         for number, key in enumerate(keys):
             budget = self._budget.share(1 / (len(keys) - number), time.time())
@@ -298,8 +300,8 @@ class TeamRun:
                 budget.adopt_estimate(self._shares[key])
             self._shares[key] = budget
             turns[key] = AssignedTurn(
-                self._env.round, budget, self._open.answers.pop(key, deque()), written[key],
-                is_parallel=len(self._open.acts) > 1,
+                self._env.round, budget, self._open_round.answers.pop(key, deque()), written[key],
+                is_parallel=len(self._open_round.acting_keys) > 1,
             )  # fmt: skip
         for key, turn in turns.items():
             self._members[key].turns.put(turn)
@@ -308,20 +310,20 @@ class TeamRun:
     def _wait(self, turns: Mapping[str, AssignedTurn]) -> None:
         """Wait until all turns are over. Meanwhile, show events and ask the user the roles' questions."""
         pool = self._run.pool
-        while not all(turn.over for turn in turns.values()):
+        while not all(turn.is_over for turn in turns.values()):
             with self._run.interrupts.allowed():
                 pool.mailbox.pause(POLL_SECONDS)
             for key in turns:
                 if (outcome := self._members[key].worker.outcome) is not None:
                     raise StopRun(outcome)
-        pool.attend()
+        pool.show_and_ask()
 
     def _publish(self, written: Mapping[str, Mapping[str, Message]]) -> None:
         for key in self._members:
             for message in written.get(key, {}).values():
                 self._env.history.read(message)
                 self._end_message = message if END in message.send_to else self._end_message
-        if any(id.startswith(f"merge.{self._env.round}.") for id in self._announced):
+        if any(id.startswith(f"merge.{self._env.round}.") for id in self._announced_ids):
             self._end_message = None  # a role with a rejected change gets a turn before the end
 
     def _out_of_money(self) -> NoMoneyException:

@@ -14,7 +14,7 @@ ROUNDS = 3  # by default
 
 
 class Team:
-    """Hold roles that work together on the user's idea.
+    """Roles that work together on the user's idea.
 
     `investment` is the most that their models may cost, and `spent` their cost so far, both in USD. `definition` is
     the content of the team's file, from which a run can be resumed without a program.

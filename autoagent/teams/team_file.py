@@ -15,7 +15,7 @@ from typing import Any
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import RunStarted
 from autoagent.session.dotenv import BOOLEANS
-from autoagent.teams.action import OUTSIDE, Action, leaves_workspace
+from autoagent.teams.action import OUTSIDE_WORKSPACE, Action, leaves_workspace
 from autoagent.teams.llm import KINDS
 from autoagent.teams.message import END, REQUIREMENT
 from autoagent.teams.role import Role, RoleReactMode
@@ -48,9 +48,9 @@ def read_team(path: Path) -> dict[str, Any]:
     return {**definition, "file": str(path.absolute()), "sha256": sha256}
 
 
-def change_warning(began: RunStarted) -> str:
+def change_warning(start: RunStarted) -> str:
     """Return a warning if the file of a run's team has changed or can no longer be read, else ''."""
-    definition = began.settings["team"]["definition"]
+    definition = start.settings["team"]["definition"]
     if "sha256" not in definition:
         return ""
     try:
@@ -82,14 +82,14 @@ def team_of(definition: Mapping[str, Any], *, human: bool = False) -> Team:
     return team
 
 
-def team_of_run(run: str, began: RunStarted) -> Team:
+def team_of_run(run: str, start: RunStarted) -> Team:
     """Return the team of a run from its log. Raises StateError if a Python program created the team."""
-    team_settings = began.settings["team"]
+    team_settings = start.settings["team"]
     if not team_settings["definition"]:
         raise StateError(f"The run {run} was begun by a Python program; resume it there: team.run(resume={run!r}).")
     team = team_of(team_settings["definition"], human=team_settings["person"])
-    team.name = began.task.name
-    for goal in began.task.goals:
+    team.name = start.task.name
+    for goal in start.task.goals:
         team.run_project(goal.text)  # a known goal is ignored
     team.invest(team_settings["investment"])
     return team
@@ -118,8 +118,8 @@ def _role(entry: YamlEntry) -> dict[str, Any]:
 def _action(entry: YamlEntry) -> dict[str, Any]:
     entries = entry.members(ACTION_KEYS, "key of an action")
     action: dict[str, Any] = {key: entries[key].text() if key in entries else "" for key in ("name", "instruction")}
-    if missing := next((key for key, value in action.items() if not value), None):
-        raise SettingsError(f"{entry.place}: an action has no {missing}; add `{missing}: ...`.")
+    if empty_key := next((key for key, value in action.items() if not value), None):
+        raise SettingsError(f"{entry.place}: an action has no {empty_key}; add `{empty_key}: ...`.")
     action |= {key: entries[key].text() for key in ("model", "file", "check") if key in entries}
     action |= {key: entries[key].texts() for key in ("send_to", "commands") if key in entries}
     if "when" in entries:
@@ -140,7 +140,7 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
         if "commands" in entries:
             raise SettingsError(f"{entries['file'].where}: an action has commands or a file, not both.")
         if leaves_workspace(action["file"]):
-            raise SettingsError(f"{entries['file'].where}: {action['file']!r} {OUTSIDE}")
+            raise SettingsError(f"{entries['file'].where}: {action['file']!r} {OUTSIDE_WORKSPACE}")
     if "check" in entries and "commands" not in entries and "file" not in entries:
         raise SettingsError(f"{entries['check'].where}: only an action with commands or a file can have a check.")
     return action
@@ -148,14 +148,14 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
 
 def _check_receivers(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
     """Raise SettingsError for an unknown receiver."""
-    known = [role["name"] for role in roles]
+    role_names = [role["name"] for role in roles]
     for role, place in zip(roles, entry.items(), strict=True):
         for action in role["actions"]:
-            handed_on = {name for to in action.get("when", {}).values() for name in to} - {END}
-            if unknown := [name for name in (*action.get("send_to", ()), *handed_on) if name not in known]:
+            others = {name for to in action.get("when", {}).values() for name in to} - {END}
+            if unknown := [name for name in (*action.get("send_to", ()), *others) if name not in role_names]:
                 raise SettingsError(
                     f"{place.place}: {action['name']} is sent to {unknown[0]!r}, who is not a role; there are "
-                    f"{', '.join(known)}, and under `when:` also {END}, which ends the work."
+                    f"{', '.join(role_names)}, and under `when:` also {END}, which ends the work."
                 )
 
 
@@ -169,14 +169,14 @@ def _check_watched(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
                 f"{place.place}: {role['name']} watches for {unknown[0]!r}, which no role does; there are {known}."
             )
     woken: list[dict[str, Any]] = []
-    published, addressed = {REQUIREMENT}, set[str]()
-    while new := [
-        role for role in roles if role not in woken and (role["name"] in addressed or published & set(role["watch"]))
+    published, addressees = {REQUIREMENT}, set[str]()
+    while new_roles := [
+        role for role in roles if role not in woken and (role["name"] in addressees or published & set(role["watch"]))
     ]:
-        woken += new
-        for role in new:  # except for react, only the last action's result is published
+        woken += new_roles
+        for role in new_roles:  # except for react, only the last action's result is published
             for action in role["actions"] if role["react_mode"] == RoleReactMode.REACT else role["actions"][-1:]:
-                addressed.update(action.get("send_to", ()), *action.get("when", {}).values())
+                addressees.update(action.get("send_to", ()), *action.get("when", {}).values())
                 published.update(() if action.get("send_to") else (action["name"],))
     if not woken:
         raise SettingsError(
@@ -185,20 +185,20 @@ def _check_watched(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
         )
     for role, place in zip(roles, entry.items(), strict=True):
         if role not in woken:
-            can = ", ".join(sorted(published))
+            action_names = ", ".join(sorted(published))
             raise SettingsError(
                 f"{place.place}: watch: nothing wakes {role['name']}, which watches for "
-                f"{', '.join(role['watch']) or 'nothing'}; this team publishes {can}."
+                f"{', '.join(role['watch']) or 'nothing'}; this team publishes {action_names}."
             )
 
 
-def _number(entry: YamlEntry, wanted: str, kind: type[Any], minimum: float = 0) -> Any:
+def _number(entry: YamlEntry, description: str, kind: type[Any], minimum: float = 0) -> Any:
     try:
         number = kind(entry.text())
     except ValueError:
         number = float("nan")
     if not minimum <= number <= sys.float_info.max:
-        raise SettingsError(f"{entry.where}: must be {wanted}, not {entry.text()!r}.")
+        raise SettingsError(f"{entry.where}: must be {description}, not {entry.text()!r}.")
     return number
 
 

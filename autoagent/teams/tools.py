@@ -51,29 +51,29 @@ def command_of(tool: Command | Callable[..., Any]) -> Command:
         ) from None
 
 
-def commands_of(tools: Iterable[Tool], known: Iterable[str]) -> list[Command]:
-    """Return the commands for the tools that are not given by name, each once.
+def commands_of(tools: Iterable[Tool], command_names: Iterable[str]) -> list[Command]:
+    """Return the commands for the tools that are not mere names, each once.
 
-    Raises SettingsError for two tools of the same name, or for a name in `known`.
+    Raises SettingsError for two tools of the same name, or for a name in `command_names`.
     """
-    own = [tool for tool in tools if not isinstance(tool, str)]
-    found = {name_of(tool): tool for tool in own}
-    taken = [name_of(tool) for tool in own if found[name_of(tool)] is not tool]
-    if taken := [*taken, *found.keys() & set(known)]:
-        raise SettingsError(f"The tool {taken[0]!r} has the name of a command; rename it.")
-    return [command_of(tool) for tool in found.values()]
+    functions = [tool for tool in tools if not isinstance(tool, str)]
+    by_name = {name_of(tool): tool for tool in functions}
+    duplicates = [name_of(tool) for tool in functions if by_name[name_of(tool)] is not tool]
+    if duplicates := [*duplicates, *by_name.keys() & set(command_names)]:
+        raise SettingsError(f"The tool {duplicates[0]!r} has the name of a command; rename it.")
+    return [command_of(tool) for tool in by_name.values()]
 
 
-def registry_of(roles: Sequence[Role], settings: Settings, more: Sequence[Command]) -> Registry:
-    """Return the available commands that agents of these roles may use. `more` are those of skills and extensions.
+def registry_of(roles: Sequence[Role], settings: Settings, added: Sequence[Command]) -> Registry:
+    """Return the available commands that agents of these roles may use. `added` includes those of extensions.
 
     Raises SettingsError if a role names a command that is not among them.
     """
-    registry = hooked_registry(selection.available(settings, more))
-    asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
-    starting = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.tells_agents}
-    registry = registry.without(asking, "in a team a role with is_human asks the user")
-    registry = registry.without(starting, "in a team the roles work together")
+    registry = hooked_registry(selection.available(settings, added))
+    asking_names = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
+    agent_names = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.tells_agents}
+    registry = registry.without(asking_names, "in a team a role with is_human asks the user")
+    registry = registry.without(agent_names, "in a team the roles work together")
     for role in roles:
         for action in role.actions:
             specs_of(registry, tuple(map(name_of, action.commands)), f"{role}, {action}: ")
@@ -94,8 +94,8 @@ def ends_run(spec: CommandSpec) -> bool:
 
 def specs_of(registry: Registry, names: Sequence[str], prefix: str = "") -> tuple[CommandSpec, ...]:
     """Return the specs of these commands and of those that end a run. Raises SettingsError for an unknown name."""
-    known = {name: spec.name for spec in registry.specs for name in (spec.name, *spec.aliases)}
-    if unknown := [name for name in names if name not in known]:
+    full_names = {name: spec.name for spec in registry.specs for name in (spec.name, *spec.aliases)}
+    if unknown := [name for name in names if name not in full_names]:
         raise SettingsError(f"{prefix}there is no command {unknown[0]!r} here; `autoagent commands` says why.")
-    chosen = {known[name] for name in names}
-    return tuple(spec for spec in registry.specs if spec.name in chosen or ends_run(spec))
+    chosen_names = {full_names[name] for name in names}
+    return tuple(spec for spec in registry.specs if spec.name in chosen_names or ends_run(spec))

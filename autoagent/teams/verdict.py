@@ -28,66 +28,66 @@ def newest_work(events: Iterable[Event]) -> list[SubAgentState]:
     newest: dict[str, tuple[int, list[SubAgentState]]] = {}
     for key, state in states.items():
         role, number, _ = key.split(".")
-        last, found = newest.get(role, (0, []))
-        newest[role] = (int(number), [state]) if int(number) > last else (last, [*found, state])
-    return [state for _, found in newest.values() for state in found]
+        last_round, agents = newest.get(role, (0, []))
+        newest[role] = (int(number), [state]) if int(number) > last_round else (last_round, [*agents, state])
+    return [state for _, agents in newest.values() for state in agents]
 
 
 def team_state(run: OpenedRun, step: int) -> State:
     """Return a state with the work of all agents, as if a single agent had done it."""
     state = State(run.plan.start, run.tools, run.policy, run.log)
     state.step = step
-    begun: dict[str, Event] = {}  # by agent, as commands of several agents overlap
+    starts: dict[str, Event] = {}  # by agent, as commands of several agents overlap
     for event in run.log.events():
         match event:
             case Snapshot(apart=False):
                 state.work.add(event)
             case Started():
-                begun[event.agent] = event
-            case Returned() if event.agent in begun:
-                state.work.add(begun.pop(event.agent))
+                starts[event.agent] = event
+            case Returned() if event.agent in starts:
+                state.work.add(starts.pop(event.agent))
                 state.work.add(event)
     return state
 
 
 def verdict(
-    run: OpenedRun, step: int, answer: str, reason: str, *, planned: bool, told: bool
+    run: OpenedRun, step: int, answer: str, reason: str, *, is_planned: bool, was_told: bool
 ) -> Generator[Event, None, tuple[Outcome, Message | None]]:
     """Yield the events of a judgement. Return the outcome, and a message on missing work if the team should continue.
 
-    `answer` is the team's last message. A `planned` end needs no verdict, unless an agent of a role has not done its
-    work. A team already `told` the verifier's objection is not told again.
+    `answer` is the team's last message. An end that `is_planned` needs no verdict, unless an agent of a role has not
+    done its work. A team that `was_told` the verifier's objection is not told again.
     """
     start, tools, policy = run.plan.start, run.tools, run.policy
     newest = newest_work(run.log.events())
-    if undone := [state for state in newest if state.outcome is None or state.outcome.status != Status.FINISHED]:
-        said = [f"{state.task.name}: {state.outcome.reason if state.outcome else 'cut off'}" for state in undone]
-        return Outcome(Status.UNMET, f"{reason} Not done: {'; '.join(said)}", ("unmet",)), None
-    if planned or not start.task.goals:
+    if unfinished := [state for state in newest if state.outcome is None or state.outcome.status != Status.FINISHED]:
+        reasons = [f"{state.task.name}: {state.outcome.reason if state.outcome else 'cut off'}" for state in unfinished]
+        return Outcome(Status.UNMET, f"{reason} Not done: {'; '.join(reasons)}", ("unmet",)), None
+    if is_planned or not start.task.goals:
         return Outcome(Status.FINISHED, reason), None
     goals = [(state, number) for state in newest for number, goal in enumerate(state.task.goals) if goal.check]
-    if goals and all((check := state.checked.get(number)) and check.met for state, number in goals):
+    if goals and all((check := state.checks.get(number)) and check.met for state, number in goals):
         return Outcome(Status.FINISHED, reason, ("checked",)), None
     state = team_state(run, step)
     if tools.snapshots is not None and (tree := tools.snapshots.take()) != state.work.tree:
         yield state.record(Snapshot(tree=tree))
-    found = "not verified"
+    finding = "not verified"
     proof: Proof = "claimed"
     if policy.verifier is not None:
         call = SideCall(state, policy.verifier, run.plan.console)
-        [judged] = yield from Verification(state, call).judge([0], tools.context.workspace, answer)
-        found = f"{judged.finding}: {judged.why}"
-        if judged.finding == "not met" and not told:
-            missing = f"The work is not done yet. A check of it found: {state.guard.quote(judged.why)}"
-            return Outcome(Status.UNVERIFIED, missing), Message(missing, "Verifier", REQUIREMENT, "Verifier")
-        proof = "shown" if judged.finding == "met" else "claimed"
+        [goal_verdict] = yield from Verification(state, call).judge([0], tools.context.workspace, answer)
+        finding = f"{goal_verdict.finding}: {goal_verdict.why}"
+        if goal_verdict.finding == "not met" and not was_told:
+            objection = f"The work is not done yet. A check of it found: {state.guard.quote(goal_verdict.why)}"
+            return Outcome(Status.UNVERIFIED, objection), Message(objection, "Verifier", REQUIREMENT, "Verifier")
+        proof = "shown" if goal_verdict.finding == "met" else "claimed"
     if proof == "claimed" and not policy.accept_claims:
         changed = ", ".join(state.work.changed)
         files = f"Files changed: {changed}" if changed else "No file was changed."
-        claims = f"{start.task.goals[0].text}\n  {found}\n{files}"
-        user = Authorization(state, run.plan.console).accept(claims)
-        if not user.allowed:
-            outcome = Outcome(Status.UNVERIFIED, f"{reason} The work is {found}", ("claimed",))
-            return outcome, Message(user.reason, "Human", REQUIREMENT) if user.reason else None
+        claims = f"{start.task.goals[0].text}\n  {finding}\n{files}"
+        answer_of_user = Authorization(state, run.plan.console).accept(claims)
+        if not answer_of_user.allowed:
+            outcome = Outcome(Status.UNVERIFIED, f"{reason} The work is {finding}", ("claimed",))
+            return outcome, Message(answer_of_user.reason, "Human", REQUIREMENT) if answer_of_user.reason else None
         proof = "accepted"
     return Outcome(Status.FINISHED, reason, (proof,)), None

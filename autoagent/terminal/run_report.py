@@ -85,7 +85,7 @@ WORDS: Mapping[str, str] = {
 class RunWords:
     """Answer words after a slash. Pass events of the run's own agent to `add`. `tally` folds those of all agents."""
 
-    NOT_KEPT = ("_tally", "_recalled")  # in a checkpoint
+    NOT_IN_CHECKPOINT = ("_tally", "_recalled")
 
     def __init__(self, tally: RunStats) -> None:
         self._tally = tally

@@ -59,7 +59,7 @@ def test_2_the_limit_counts_requests_too_and_says_which(served: Home, server: Sc
     assert done.code == 4, done.text
     assert len(server.requests) == 2 * 3 + 3
     assert "LIMIT REACHED: The limit of 9 requests to the model is reached" in done.text
-    assert "(-l 3: as many commands, and 2 x 3 + 3 requests)." in " ".join(done.text.split())
+    assert "(-l 3 allows 2 x 3 + 3 requests)." in " ".join(done.text.split())
     again = served.run("resume", "-c", "-l", "2")
     assert (again.code, len(server.requests)) == (4, 9 + 7), "each process has its own"
 
