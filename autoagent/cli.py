@@ -111,7 +111,7 @@ class LazyGroup(click.Group):
         return command
 
     def get_help(self, ctx: click.Context) -> str:
-        """Tell click the width of the terminal, since its own way would import shutil and compression modules."""
+        """Tell click the width of the terminal, since click itself would import shutil and compression modules."""
         try:
             columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns)
         except (OSError, ValueError):  # no terminal
@@ -136,8 +136,8 @@ class LazyGroup(click.Group):
             grouped = {name for names in GROUPS.values() for name in names}
             others = [(name, summary) for name, (_, summary) in SUBCOMMANDS.items() if name not in grouped]
             sections["Less common, older names, and parts of tools and setup"] = others
-            added = ((name, self.get_command(ctx, name)) for name in _extension_subcommands())
-            sections["From extensions"] = [(name, found.get_short_help_str(80)) for name, found in added if found]
+            commands = ((name, self.get_command(ctx, name)) for name in _extension_subcommands())
+            sections["From extensions"] = [(name, one.get_short_help_str(80)) for name, one in commands if one]
         for title, rows in sections.items():
             if rows:
                 with formatter.section(title):
@@ -164,9 +164,9 @@ def _print_help_all(ctx: click.Context, parameter: click.Parameter, value: bool)
 def _add_common_flags(command: click.Command) -> None:
     """Add the common flags to a subcommand and its own subcommands, once. If it serves, add the flags of a run, too."""
     if getattr(command, "serves", False) and not any(parameter.name == "continuous" for parameter in command.params):
-        before = len(command.params)
+        old_count = len(command.params)
         serve_flags(command)
-        command.params[before:] = reversed(command.params[before:])  # decorators run from the last to the first
+        command.params[old_count:] = reversed(command.params[old_count:])  # decorators run from the last to the first
     if not any(parameter.name == "state_dir" for parameter in command.params):
         common_flags(command)
     if isinstance(command, click.Group):
@@ -192,12 +192,12 @@ def _add_common_flags(command: click.Command) -> None:
     help="Every flag and subcommand.",
 )
 @click.pass_context
-def autoagent(ctx: click.Context, /, **given: Any) -> None:
+def autoagent(ctx: click.Context, /, **flags: Any) -> None:
     """The autonomous agent for the terminal that you can leave unattended.
 
     Give it a task: autoagent "write a poem to poem.txt". It asks before every command.
     """
-    ctx.obj = {**(ctx.obj or {}), **given}
+    ctx.obj = {**(ctx.obj or {}), **flags}
     if ctx.invoked_subcommand is None:
         from autoagent.subcommands.run import start
 
@@ -213,7 +213,7 @@ def main() -> None:
     code = _main(sys.argv[1:])
     # Python compiles a dataclass's methods with exec. If Ctrl-C arrives during that, the interpreter exits by the
     # signal even though the exception was handled; running any other code object to its end resets this.
-    exec("")  # noqa: S102 - nothing
+    exec("")  # noqa: S102 - an empty text
     sys.exit(code)
 
 
@@ -221,9 +221,9 @@ def _open_missing_streams() -> None:
     """Open closed standard streams on /dev/null, so that no other file takes their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            number = os.open(os.devnull, os.O_RDWR)
-            os.set_inheritable(number, True)
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - open to the end
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - open to the end
 
 
 def _clean_path() -> None:
@@ -257,7 +257,7 @@ def _main(arguments: list[str]) -> int:
         return 1
     except SystemExit:
         raise
-    except BaseException as error:  # last boundary: the user sees one line, even for Ctrl-C and StopRun
+    except BaseException as error:  # the last handler: the user sees one line, even for Ctrl-C and StopRun
         cause = error.__cause__ if isinstance(error, click.Abort) else error
         if cause is None or isinstance(cause, KeyboardInterrupt):
             _print_error("Interrupted.")
@@ -276,7 +276,7 @@ def _fail(error: BaseException) -> int:
     if isinstance(error, ForUser | StopRun):  # StopRun: raised before a run began
         _print_error(f"autoagent: {reason}")
         return error.exit_code if isinstance(error, ForUser) else error.outcome.status.code
-    if isinstance(error, OSError):  # not described by any other handler
+    if isinstance(error, OSError):  # no other handler has described it
         subject = error.filename or ("the current folder" if isinstance(error, FileNotFoundError) else "the output")
         _print_error(f"autoagent: {subject} cannot be used: {error.strerror}.")
         _discard(sys.stdout)

@@ -28,8 +28,8 @@ from autoagent.reply.file_reply import parse_file
 from autoagent.reply.parser import parse, written
 from autoagent.text.redaction import MASK, holds_mask
 
-UNUSABLE_REPLIES = 3  # consecutive replies that end the run
-SECRET_GONE = (
+MAX_UNUSABLE_REPLIES = 3  # in a row; then the run ends
+LOST_SECRET = (
     f"{MASK} stands in it for a secret, which only the process knew that has ended. Give the command again, with what "
     "belongs there."
 )
@@ -39,7 +39,7 @@ class Agent:
     """Run one agent on one run.
 
     `start` determines everything that shapes the prompts. A `Resumed` start continues the run in `log`. `setup_usage`
-    is the model's usage before the run began. `key` identifies a sub-agent. Its events are in its parent's log.
+    is the model's usage before the run began. `key` identifies a sub-agent, whose events are in its parent's log.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Agent:
         if policy.verifier is not None:
             judge = Verification(self._state, SideCall(self._state, policy.verifier, listener)).judge
         self._execution = Execution(self._state, self._authorization, judge)
-        self._further_calls: tuple[str, ...] = ()  # the rest of a reply with several calls, with their secrets
-        self._masked_calls: frozenset[str] = frozenset()  # the same from an earlier process, as logged
+        self._further_calls: tuple[str, ...] = ()  # the remaining calls of a reply, with their secrets
+        self._masked_calls: frozenset[str] = frozenset()  # those of an earlier process, as logged
 
     def run(self) -> Iterator[Event]:
         """Yield the events of the run as they happen, ending with `Ended`.
@@ -117,7 +117,7 @@ class Agent:
         state = self._state
         try:
             if completion.text in self._masked_calls:
-                raise ReplyError(SECRET_GONE)
+                raise ReplyError(LOST_SECRET)
             reply = self._parse_reply(completion)
             reply = replace(reply, call=self._apply_plugins(reply.call))
         except ReplyError as error:
@@ -131,9 +131,9 @@ class Agent:
                     usage=completion.usage,
                 )
             )
-            if state.work.unusable_replies < UNUSABLE_REPLIES:
+            if state.work.unusable_replies < MAX_UNUSABLE_REPLIES:
                 return None
-            reason = f"{UNUSABLE_REPLIES} unusable replies in a row; the last one: {error}"
+            reason = f"{MAX_UNUSABLE_REPLIES} unusable replies in a row; the last one: {error}"
             raise StopRun(Outcome(Status.STUCK, reason)) from None
         thought = Thought(
             thoughts=reply.thoughts, call=reply.call, text=reply.text, usage=completion.usage, more=reply.more
@@ -152,11 +152,11 @@ class Agent:
 
     def _apply_plugins(self, call: Call) -> Call:
         """Return the call after the plug-ins' changes. Raises ReplyError if it is no longer valid."""
-        changed = self._run_part.call(call)
-        if (changed.name, changed.args) == (call.name, call.args):
+        new_call = self._run_part.call(call)
+        if (new_call.name, new_call.args) == (call.name, call.args):
             return call
         try:
-            return self._registry.check(changed)
+            return self._registry.check(new_call)
         except ReplyError as error:
             raise ReplyError(f"A plug-in has changed this call to one that cannot be run: {error}") from None
 
@@ -185,10 +185,10 @@ class Agent:
         open_call, was_started, result = state.work.open_call, state.work.has_started, state.work.open_result
         if isinstance(state.start, Resumed):
             state.start = replace(state.start, edited=self._execution.edited_files())
-        started = state.record(state.start)
-        assert isinstance(started, RunStarted)
-        state.start = started  # the logged copy, with secrets masked
-        yield started
+        logged_start = state.record(state.start)
+        assert isinstance(logged_start, RunStarted)
+        state.start = logged_start  # with secrets masked
+        yield logged_start
         yield from self._model.charge("set-up")
         yield from self._memory.restore_lost_steps()
         read_only = {spec.name for spec in self._registry.specs if spec.risk == "read"}
@@ -205,7 +205,7 @@ class Agent:
         """Return an open call if this run still offers its command. Otherwise record a refusal."""
         try:
             if holds_mask(call.args):
-                raise ReplyError(SECRET_GONE)
+                raise ReplyError(LOST_SECRET)
             return self._registry.check(call)
         except ReplyError as error:
             yield self._state.record(Decided(call_id=call.id, allowed=False, by="resume", reason=str(error)))
@@ -235,6 +235,6 @@ class Agent:
             from autoagent.agent.distill import distill  # only at the end of a run
 
             facts = yield from distill(self._state, self._side_call, outcome)
-            with suppress(StopRun):  # a signal: the run is over as it is
+            with suppress(StopRun):  # a signal ends the run without them
                 yield from self._memory.close(outcome, facts)
         yield self._state.record(Ended(status=outcome.status, reason=outcome.reason, goals=outcome.goals))

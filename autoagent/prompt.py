@@ -28,16 +28,16 @@ _GOALS_HEADING = "Memories that may matter for the goals (things may have change
 _USER_HEADING = "What the user said before and wants kept in mind, the most important first:"
 _CORE_OMITTED = "({} more are left out for room; `recall` finds them)"
 _STEP_HEADING = "Memories that may matter now:"
-_MIN_LINE_TOKENS = 48  # tokens per memory, even in a small window
-_MAX_SOURCE = 40  # characters of the source of untrusted memories
+_MIN_LINE_TOKENS = 48  # per memory, even in a small window
+_MAX_SOURCE_CHARACTERS = 40  # of the source of an untrusted memory
 _INSTRUCTIONS = "Instructions of the user for this folder:"
 _SKILLS = "Skills (load one before you do what it is for):"
-_MAX_CHECK_OUTPUT = 160  # last characters of a failing check's output
+_MAX_OUTPUT_CHARACTERS = 160  # at the end of a failing check's output
 
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """Hold the user's part of the system prompt: lists of PROMPT_SETTINGS_FILE, AGENTS.md, and skills."""
+    """The user's part of the system prompt: the lists of PROMPT_SETTINGS_FILE, AGENTS.md, and skills."""
 
     constraints: tuple[str, ...] = (
         "Your memory of this conversation is short: save what matters to files soon.",
@@ -62,11 +62,11 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Hold the messages to send, within the token limit they were built for."""
+    """The messages to send, within the token limit that they were built for."""
 
     messages: tuple[Message, ...]
     tokens: int
-    around: tuple[str, str, str, str]  # texts besides the history: lasting memories, current memories, facts, goals
+    other_texts: tuple[str, str, str, str]  # besides the history: lasting memories, current memories, facts, goals
 
     @property
     def sha256(self) -> str:
@@ -80,8 +80,8 @@ def serialize(messages: Sequence[Message]) -> str:
 
 @cached_by_message
 def _cached_json(message: Message) -> str:
-    of_tools = [[call.id, call.name, call.arguments] for call in message.calls] or message.answers
-    return _encode([message.role, message.content, *([of_tools] if of_tools else [])]) + "\n"
+    tool_parts = [[call.id, call.name, call.arguments] for call in message.calls] or message.answers
+    return _encode([message.role, message.content, *([tool_parts] if tool_parts else [])]) + "\n"
 
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode  # faster than json.dumps
@@ -118,30 +118,30 @@ def system_prompt(
 def _file_prompt(task: Task, guidance: Guidance) -> str:
     """Build the short system message of an agent that writes one file without commands."""
     checks = [f"It is then checked with: `{goal.check}`" for goal in task.goals if goal.check]
-    whole = f"The whole text of {task.file}, in one Markdown code block, and nothing else: it is written to that file."
+    rule = f"The whole text of {task.file}, in one Markdown code block, and nothing else: it is written to that file."
     parts = (
         f"You are {task.name}, {task.role}\n{EXPLANATION}",
         f"{_INSTRUCTIONS}\n{guidance.instructions}" if guidance.instructions else "",
-        "\n".join(["Response Format:", whole, *checks]),
+        "\n".join(["Response Format:", rule, *checks]),
     )
     return "\n\n".join(filter(None, parts))
 
 
 def is_usual(system: str) -> bool:
-    """Return whether a system message has the usual guidance, and nothing of the user's beside the task."""
-    usual = Guidance()
+    """Return whether a system message has the default guidance, and nothing from the user but the task."""
+    default = Guidance()
     lists = (
-        f"Constraints:\n{_numbered(usual.constraints)}",
-        f"Resources:\n{_numbered(usual.resources)}",
-        f"Performance Evaluation:\n{_numbered(usual.best_practices)}",
+        f"Constraints:\n{_numbered(default.constraints)}",
+        f"Resources:\n{_numbered(default.resources)}",
+        f"Performance Evaluation:\n{_numbered(default.best_practices)}",
     )
-    of_user = any(heading in system for heading in (_INSTRUCTIONS, _SKILLS))
-    return not of_user and all(f"\n\n{text}\n\n" in system for text in lists)
+    has_user_part = any(heading in system for heading in (_INSTRUCTIONS, _SKILLS))
+    return not has_user_part and all(f"\n\n{text}\n\n" in system for text in lists)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFacts:
-    """Hold the facts of the moment, which follow the history, and those of the run, which precede it.
+    """The facts of the moment, which follow the history in the prompt, and those of the run, which precede it.
 
     Attributes:
         goals: shown last, where a small model still attends to them.
@@ -186,12 +186,12 @@ def build(
 
     Args:
         history: messages from the user's first to the newest result, or none.
-        recollections: best first. As many as fit their share.
-        fixed_tokens: tokens of system message and history, counted before.
+        recollections: the best first; as many are used as fit their share.
+        fixed_tokens: tokens of the system message and the history.
     """
-    shown = time.localtime(facts.now) if facts.zone is None else time.gmtime(facts.now + facts.zone)
+    local_time = time.localtime(facts.now) if facts.zone is None else time.gmtime(facts.now + facts.zone)
     memories = _recollections(_STEP_HEADING, recollections, shares.recollections, count, facts.now)
-    clock = f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', shown)}"
+    clock = f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', local_time)}"
     moment = "\n\n".join(filter(None, (shorten(facts.standing, shares.standing, count), facts.files, clock)))
     goals = _closing_instruction(facts, is_begun=bool(history))
     tail = "\n\n".join(filter(None, (memories, moment, goals)))
@@ -201,34 +201,34 @@ def build(
     core += f"\n{_CORE_OMITTED.format(facts.core_left)}" if core and facts.core_left else ""
     lasting = _recollections(_GOALS_HEADING, facts.lasting, shares.lasting, count, facts.lasting_at)
     opening = "\n\n".join(filter(None, (core, lasting)))
-    around = (opening, memories, moment, goals)
+    other_texts = (opening, memories, moment, goals)
     if opening:
         tokens += sum(count(line) + 1 for line in opening.split("\n")) + 1
         tail = tail if history else f"{opening}\n\n{tail}"
         history = [replace(history[0], content=f"{opening}\n\n{history[0].content}"), *history[1:]] if history else []
     if history and history[-1].role == "user":
         last = replace(history[-1], content=f"{history[-1].content}\n\n{tail}")
-        return Prompt((Message("system", system), *history[:-1], last), tokens, around)
-    return Prompt((Message("system", system), *history, Message("user", tail)), tokens, around)
+        return Prompt((Message("system", system), *history[:-1], last), tokens, other_texts)
+    return Prompt((Message("system", system), *history, Message("user", tail)), tokens, other_texts)
 
 
 def _closing_instruction(facts: StepFacts, *, is_begun: bool) -> str:
     goals, met, failing = facts.goals, facts.met, facts.failing
     if facts.file:
-        asked = "\n".join(f"{goal.text.strip()}{_result_of(number, met, failing)}" for number, goal in enumerate(goals))
+        text = "\n".join(f"{goal.text.strip()}{_result_of(number, met, failing)}" for number, goal in enumerate(goals))
         manner = "anew and whole" if is_begun else "whole"
-        return f"{asked}\n\nWrite {facts.file} {manner}, in one Markdown code block."
+        return f"{text}\n\nWrite {facts.file} {manner}, in one Markdown code block."
     numbered = _numbered([f"{goal.text}{_result_of(number, met, failing)}" for number, goal in enumerate(goals)])
     if not is_begun:  # a small model that is asked what it did will claim to have done it
-        asked = f"Use the first command for these goals:\n{numbered}"
+        request = f"Use the first command for these goals:\n{numbered}"
     elif goals and len(met) == len(goals):
-        asked = f"These goals are met, as their checks say:\n{numbered}\nUse task_complete."
+        request = f"These goals are met, as their checks say:\n{numbered}\nUse task_complete."
     else:
-        asked = (
+        request = (
             f"The goals:\n{numbered}\n"
             f"What of this is still to do? Use the one command that does it; if nothing is, use task_complete."
         )
-    return f"{asked}\nAnswer in the response format."
+    return f"{request}\nAnswer in the response format."
 
 
 def _result_of(number: int, met: Collection[int], failing: Mapping[int, str]) -> str:
@@ -238,8 +238,8 @@ def _result_of(number: int, met: Collection[int], failing: Mapping[int, str]) ->
     if number not in failing:
         return ""
     output = " ".join(failing[number].split())
-    if len(output) > _MAX_CHECK_OUTPUT:
-        output = f"…{output[-_MAX_CHECK_OUTPUT:]}"
+    if len(output) > _MAX_OUTPUT_CHARACTERS:
+        output = f"…{output[-_MAX_OUTPUT_CHARACTERS:]}"
     return f" (its check fails: {output})" if output else " (its check fails)"
 
 
@@ -250,8 +250,8 @@ def _recollections(heading: str, memories: Sequence[RetrievedMemory], room: int,
 
 def core_fitting(memories: Sequence[RetrievedMemory], room: int, count: Count, now: float) -> int:
     """Return how many memories fit into the core, headings included."""
-    around = count(_USER_HEADING) + count(_CORE_OMITTED.format(len(memories))) + 2
-    return len(recollection_lines(memories, room - around, count, now=now))
+    heading_tokens = count(_USER_HEADING) + count(_CORE_OMITTED.format(len(memories))) + 2
+    return len(recollection_lines(memories, room - heading_tokens, count, now=now))
 
 
 def recollection_lines(memories: Sequence[RetrievedMemory], room: int, count: Count, *, now: float) -> list[str]:
@@ -283,7 +283,7 @@ def _memory_line(memory: RetrievedMemory, share: int, count: Count) -> str:
     """Render a memory in one line of about `share` tokens, with outside text between marks."""
     if memory.trusted:
         return " ".join(shorten(memory.text, share, count).split("\n"))
-    marks = Marks.of(memory.text, memory.source, run=memory.run, step=memory.step, source_limit=_MAX_SOURCE)
+    marks = Marks.of(memory.text, memory.source, run=memory.run, step=memory.step, source_limit=_MAX_SOURCE_CHARACTERS)
     room = max(24, share - count(marks.around_line("")))
     return marks.around_line(shorten(defuse(memory.text), room, count))
 

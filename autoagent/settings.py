@@ -25,7 +25,7 @@ from autoagent.registry.plugins import plugins
 from autoagent.registry.sandbox import AUTO, parse_sandbox, sandbox_names
 from autoagent.text.redaction import is_placeholder
 
-EMBEDDER = "text-embedding-3-small"  # at OpenAI's own endpoint where nobody names another model
+EMBEDDER = "text-embedding-3-small"  # the default at OpenAI's own endpoint
 OPENAI_URL = "https://api.openai.com/v1"
 
 WORKSPACE = Path("autoagent_workspace")
@@ -34,7 +34,7 @@ DOTENV = ".env"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Hold the settings. Tuples are comma-separated in a variable. Paths are relative to the starting folder."""
+    """All settings. In a variable, commas separate a tuple. Paths are relative to the starting folder."""
 
     # the models
     model: str = setting(
@@ -334,15 +334,15 @@ class Settings:
     def embedder(self) -> tuple[EmbedderKind, str]:
         """Return the chosen embedder and its argument ('' for the default).
 
-        The default is OpenAI's own endpoint if it is used, and the embedded one otherwise, so that no text leaves the
-        machine for the memory's sake alone. Another endpoint embeds if EMBEDDING_MODEL names a model. Raises SetupError
-        as `Table.find` does.
+        The default is OpenAI's own endpoint if the run uses it, else the embedded one, so that no text leaves the
+        machine for the memory alone. Another endpoint embeds if EMBEDDING_MODEL names a model. Raises SetupError as
+        `Table.find` does.
         """
         name, _, argument = self.embedding_model.partition(":")
         if name and EMBEDDERS.knows(name):
             return EMBEDDERS.find(name), argument
-        embeds = self.embedding_model if self.openai_base_url else self.openai_api_key
-        at_endpoint = embeds and self.model_choice.provider.endpoint
+        model_or_key = self.embedding_model if self.openai_base_url else self.openai_api_key
+        at_endpoint = model_or_key and self.model_choice.provider.endpoint
         return (OPENAI_EMBEDDER, self.embedding_model) if at_endpoint else (EMBEDDED, "")
 
     @property
@@ -370,28 +370,28 @@ def all_settings() -> type[Settings]:
             continue
         for one in dataclasses.fields(kind):
             if one.name not in declared and one.name not in Settings.__dataclass_fields__:
-                about = {**one.metadata, "group": str(kind.__doc__).rstrip(".")}
-                declared[one.name], hints[one.name] = field(default=one.default, metadata=about), kinds[one.name]
-    made = type("Settings", (Settings,), {"__annotations__": hints, "__module__": __name__, **declared})
-    return dataclass(frozen=True, slots=True, kw_only=True)(made)
+                metadata = {**one.metadata, "group": str(kind.__doc__).rstrip(".")}
+                declared[one.name], hints[one.name] = field(default=one.default, metadata=metadata), kinds[one.name]
+    combined = type("Settings", (Settings,), {"__annotations__": hints, "__module__": __name__, **declared})
+    return dataclass(frozen=True, slots=True, kw_only=True)(combined)
 
 
-GROUPS = {  # of the settings, each by the first in it
+GROUPS = {  # titles of the groups of settings, each by its first setting
     "model": "The models", "ai_settings_file": "The files", "memory_backend": "Memory", "verify": "Limits",
     "commands": "What it may do", "execute_local_commands": "Programs", "allow_hosts": "The web",
     "agents_at_once": "Other agents", "authorise_command_key": "The screen",
 }  # fmt: skip
 
 
-_WEIGHED = "a recall weighs words, meaning and age as docs/memory.md says; MEMORY_RERANK names a model that orders them"
+_RANKING = "a recall weighs words, meaning and age as docs/memory.md says; MEMORY_RERANK names a model that orders them"
 REMOVED: Mapping[str, str] = {  # earlier settings, and what to use instead
     "AUTOAGENT_DOWNLOAD_LIMIT": "AUTOAGENT_SANDBOX_FILE limits downloads, too",
     "MEMORY_SLEEP": "`autoagent memory sleep -n N` sets how many memories it meets",
     "MEMORY_ALIKE": "near-duplicates have a cosine of at least 0.97",
     "MEMORY_TRASH_DAYS": "forgotten memories can be restored for 30 days",
-    **dict.fromkeys(("MEMORY_WORDS", "MEMORY_RECENCY", "MEMORY_HALF_LIFE_DAYS"), _WEIGHED),
+    **dict.fromkeys(("MEMORY_WORDS", "MEMORY_RECENCY", "MEMORY_HALF_LIFE_DAYS"), _RANKING),
 }
-REMOVED_KEYS: Mapping[str, str] = {  # the same by their keys in a file
+REMOVED_KEYS: Mapping[str, str] = {  # by their keys in a file
     **{variable.removeprefix("AUTOAGENT_").lower(): instead for variable, instead in REMOVED.items()},
     "run_name": "--name names a run",
 }
@@ -412,13 +412,13 @@ def checkpoint_key(env: Mapping[str, str]) -> Path:
     return user_state_path(env) / "checkpoints.key"
 
 
-def _of_user(env: Mapping[str, str], variable: str, usual: str) -> Path:
-    """Return a user folder. A relative path counts as unset (XDG): it would lead into the current folder."""
+def _of_user(env: Mapping[str, str], variable: str, default: str) -> Path:
+    """Return a folder of the user. A relative path counts as unset (XDG), as it would lead into the current folder."""
     base = Path(env.get(variable, ""))
-    return (base if base.is_absolute() else Path.home() / usual) / "autoagent"
+    return (base if base.is_absolute() else Path.home() / default) / "autoagent"
 
 
-_PASSWORD = re.compile(r"(?:^|://)[^\s/:@]*:([^\s/@]+)(?:@|$)")  # of USER:PASSWORD, alone or in an address
+_PASSWORD = re.compile(r"(?:^|://)[^\s/:@]*:([^\s/@]+)(?:@|$)")  # in USER:PASSWORD, alone or in an address
 
 
 def secrets_of(settings: Settings) -> list[str]:

@@ -247,10 +247,10 @@ class TaskReader:
 
     def text_with_attachments(self, entry: YamlEntry) -> str:
         """Return a text. Any files that it attaches with `@path` need trust."""
-        from autoagent.session.attachments import NAMED
+        from autoagent.session.attachments import FILE_REFERENCE
 
         text = entry.text()
-        for name in (match[1] or match[2] for match in NAMED.finditer(text)):
+        for name in (match[1] or match[2] for match in FILE_REFERENCE.finditer(text)):
             self.need_trust(entry, "@", name, "attached, so that the model reads it")
         return text
 

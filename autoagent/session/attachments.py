@@ -24,41 +24,41 @@ from autoagent.terminal.output import echo
 from autoagent.text.text_file import open_regular
 
 PIPED = "piped"  # the flag for text from standard input given with a wish
-MAX_BYTES = 1_000_000  # bytes of a text; prompts show as much of it as of any result
-MAX_IMAGE_BYTES = 4_000_000  # bytes; the usual endpoints accept at least 5 MB
-SILENCE = 10.0  # seconds without a byte before standard input counts as ended
-_INPUT = "standard input"
+MAX_TEXT_BYTES = 1_000_000  # prompts show as much of a text as of any result
+MAX_IMAGE_BYTES = 4_000_000  # the usual endpoints accept at least 5 MB
+MAX_SILENT_SECONDS = 10.0  # without a byte, before standard input counts as ended
+_INPUT_NAME = "standard input"
 _IMAGES = {  # magic numbers by file type
     rb"\x89PNG\r\n\x1a\n": "png", rb"\xff\xd8\xff": "jpeg", rb"GIF8[79]a": "gif", rb"RIFF....WEBP": "webp",
 }  # fmt: skip
-NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+FILE_REFERENCE = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 
 
-def with_piped_input(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_piped_input(flags: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the flags, with the text on standard input if it is meant as an attachment.
 
-    With a wish it is, if nobody is asked (-c) or questions can be asked at a terminal instead. Input that begins with
-    an answer (`yes | autoagent ...`) is read as answers. Raises SettingsError if it is not text.
+    It is one with a wish if nobody is asked (-c), or if questions can be asked at a terminal instead. Input that begins
+    with an answer (`yes | autoagent ...`) is read as answers. Raises SettingsError if it is not text.
     """
-    if not given.get("wish") or PIPED in given or sys.stdin.closed or sys.stdin.isatty():
-        return given
+    if not flags.get("wish") or PIPED in flags or sys.stdin.closed or sys.stdin.isatty():
+        return flags
     terminal = _terminal()
     kind = os.fstat(0).st_mode
-    if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind)) or not (given.get("continuous") or terminal is not None):
-        return given
-    text = _decode(_read_input(), _INPUT)
-    first = text.partition("\n")[0]
-    if text.strip() and len(first) < MAX_BYTES and read_answer(first).kind in ("run", "stop"):
+    if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind)) or not (flags.get("continuous") or terminal is not None):
+        return flags
+    text = _decode(_read_input(), _INPUT_NAME)
+    first_line = text.partition("\n")[0]
+    if text.strip() and len(first_line) < MAX_TEXT_BYTES and read_answer(first_line).kind in ("run", "stop"):
         sys.stdin = StringIO(text)
-        return given
+        return flags
     if terminal is not None:
         os.dup2(terminal, 0)
         sys.stdin = open(0, encoding=sys.stdin.encoding, errors=sys.stdin.errors, closefd=False)  # noqa: SIM115
-    return {**given, PIPED: text} if text.strip() else given
+    return {**flags, PIPED: text} if text.strip() else flags
 
 
 def _terminal() -> int | None:
-    """Open the terminal if stderr is shown at one."""
+    """Open the terminal if stderr is one."""
     try:
         return os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC) if sys.stderr.isatty() else None
     except OSError:
@@ -67,8 +67,8 @@ def _terminal() -> int | None:
 
 def _read_input() -> bytes:
     data = b""
-    while len(data) <= MAX_BYTES:
-        if not select.select([0], [], [], SILENCE)[0]:
+    while len(data) <= MAX_TEXT_BYTES:
+        if not select.select([0], [], [], MAX_SILENT_SECONDS)[0]:
             echo("autoagent: standard input stays open and silent; continuing with what it has sent so far.", err=True)
             break
         if not (piece := os.read(0, 65_536)):
@@ -79,21 +79,21 @@ def _read_input() -> bytes:
 
 def _decode(raw: bytes, name: str) -> str:
     """Return the data, up to the limit, as text. Raises SettingsError if it is not text."""
-    cut = len(raw) > MAX_BYTES
+    is_cut = len(raw) > MAX_TEXT_BYTES
     try:
-        text = raw[:MAX_BYTES].decode("utf-8-sig", "ignore" if cut else "strict")
+        text = raw[:MAX_TEXT_BYTES].decode("utf-8-sig", "ignore" if is_cut else "strict")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
         raise SettingsError(f"{name}: is neither UTF-8 text nor an image; name it as a file instead.")
-    return f"{text}\n(only the first {MAX_BYTES:,} bytes are attached)" if cut else text
+    return f"{text}\n(only the first {MAX_TEXT_BYTES:,} bytes are attached)" if is_cut else text
 
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
     """Read the files that the user names, from the current folder or else from the `workspace`.
 
-    A user's file is private. One with text from outside is untrusted, like standard input. Images need a model that
+    A user's file is private. A file with text from outside is untrusted, like standard input. Images need a model that
     `sees`.
     """
 
@@ -104,34 +104,35 @@ class Attachments:
 
     def at_start(self, texts: Sequence[str], piped: str = "") -> list[AgentMessage]:
         """Return the attachments of the texts that begin or continue a run."""
-        messages = [AgentMessage(sender=_INPUT, text=piped, attached=True, data={"untrusted": _INPUT})] if piped else []
-        return [*messages, *self.named_in("\n".join(texts))]
+        labels = {"untrusted": _INPUT_NAME}
+        messages = [AgentMessage(sender=_INPUT_NAME, text=piped, attached=True, data=labels)] if piped else []
+        return [*messages, *self.read_named("\n".join(texts))]
 
-    def named_in(self, text: str) -> list[AgentMessage]:
-        """Return the files named as `@path` in a text. Report those that cannot be attached."""
+    def read_named(self, text: str) -> list[AgentMessage]:
+        """Return the files that a text names as `@path`. Report those that cannot be attached."""
         messages = []
-        for name in dict.fromkeys(match[1] or match[2] for match in NAMED.finditer(text)):
+        for name in dict.fromkeys(match[1] or match[2] for match in FILE_REFERENCE.finditer(text)):
             try:
-                messages.append(self.attached(name))
+                messages.append(self.read(name))
             except SettingsError as error:
                 self.say(f"Not attached: {error}")
         return messages
 
-    def attached(self, name: str) -> AgentMessage:
-        """Return the file. Raises SettingsError if it cannot be read, or is neither text nor image."""
+    def read(self, name: str) -> AgentMessage:
+        """Return a file as an attachment. Raises SettingsError if it cannot be read, or is neither text nor image."""
         try:
             path = Path(name).expanduser().absolute()
             path = path if path.exists() else self.workspace / name
             places, real = (Path.cwd(), self.workspace.absolute()), path.resolve()
-            is_own_file = any(Path(os.path.normpath(path)).is_relative_to(place) for place in places)
-            if is_own_file and not any(real.is_relative_to(place.resolve()) for place in places):
+            is_named_inside = any(Path(os.path.normpath(path)).is_relative_to(place) for place in places)
+            if is_named_inside and not any(real.is_relative_to(place.resolve()) for place in places):
                 raise SettingsError(f"{name}: is a link to {real}; name that file instead.")
             enforce_inside(path, name)
             with open_regular(path) as file:
                 raw = file.read(MAX_IMAGE_BYTES + 1)
         except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, or an unknown home
             raise SettingsError(f"{name}: {str(getattr(error, 'strerror', '') or error).rstrip('.')}.") from error
-        kind = next((kind for begin, kind in _IMAGES.items() if re.match(begin, raw, re.DOTALL)), "")
+        kind = next((kind for signature, kind in _IMAGES.items() if re.match(signature, raw, re.DOTALL)), "")
         text, image = self._image(raw, name, kind) if kind else (_decode(raw, name), "")
         source = self.tainted.source_of(str(path))
         labels = {"private": True, **({"untrusted": source} if source else {})}

@@ -40,20 +40,20 @@ _AZURE_KEYS = (*_AZURE_ADDRESSES, "azure_api_type", "azure_api_version", "azure_
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Hold a setting's value from an AutoGPT variable or a key of azure.yaml. With `over`, it overrides our name."""
+    """A setting's value from an AutoGPT variable or a key of azure.yaml. With `overrides`, it wins over our name."""
 
     setting: str
     variable: str
     value: str
-    over: bool = False
+    overrides: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Hold the reason why a variable has no effect here. `stock` are harmless values in lower case."""
+    """The reason why a variable has no effect here. `harmless` values, in lower case, are not reported."""
 
     reason: str
-    stock: tuple[str, ...]
+    harmless: tuple[str, ...]
 
 
 def is_blank(value: str | None) -> bool:
@@ -66,8 +66,8 @@ def is_from_autogpt(path: Path, names: Collection[str]) -> bool:
     return bool(names) and (bool(_HEADING.search(read_text(path))) or not _AUTOGPT_VARIABLES.isdisjoint(names))
 
 
-REDIS = "redis"  # the backend that has such an address
-_USUAL_REDIS = "redis://localhost:6379/0"  # the address in the template, and our default
+REDIS = "redis"  # the backend with such an address
+_DEFAULT_REDIS_URL = "redis://localhost:6379/0"  # also that of the template
 
 
 def meanings(values: Mapping[str, str], folder: Path, *, redis: bool) -> Iterator[Meaning]:
@@ -107,14 +107,14 @@ def _azure(values: Mapping[str, str], folder: Path) -> Iterator[Meaning]:
     address = base.rstrip("/")
     if not address.endswith("/openai/v1"):
         address = f"{address.removesuffix('/openai')}/openai/v1"
-    yield Meaning("openai_base_url", variable, address, over=True)
+    yield Meaning("openai_base_url", variable, address, overrides=True)
     chat = values.get("OPENAI_AZURE_CHAT_DEPLOYMENT_ID") or values.get("OPENAI_AZURE_DEPLOYMENT_ID")
-    embeds = values.get("OPENAI_AZURE_EMBEDDINGS_DEPLOYMENT_ID")
-    for setting, older in (("smart_llm", chat), ("fast_llm", chat), ("embedding_model", embeds)):
+    embedding = values.get("OPENAI_AZURE_EMBEDDINGS_DEPLOYMENT_ID")
+    for setting, deployment in (("smart_llm", chat), ("fast_llm", chat), ("embedding_model", embedding)):
         keys = (f"{setting}_deployment_id", f"{setting}_model_deployment_id", values.get(setting.upper(), ""))
         key = next((key for key in keys if not is_blank(models.get(key))), keys[0])
-        if not is_blank(value := models.get(key, older)):
-            yield Meaning(setting, key, str(value), over=True)
+        if not is_blank(value := models.get(key, deployment)):
+            yield Meaning(setting, key, str(value), overrides=True)
 
 
 def azure_file(values: Mapping[str, str]) -> Path:
@@ -163,7 +163,7 @@ _UNUSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "only one voice speaks: ELEVENLABS_VOICE_ID": {"ELEVENLABS_VOICE_2_ID": ()},
 }  # fmt: skip
 UNUSED: Mapping[str, Unused] = {
-    variable: Unused(reason, stock) for reason, variables in _UNUSED.items() for variable, stock in variables.items()
+    variable: Unused(reason, values) for reason, variables in _UNUSED.items() for variable, values in variables.items()
 } | {variable: Unused(instead, ()) for variable, instead in REMOVED.items()}
 
 TRANSLATED: Mapping[str, str] = {
@@ -219,13 +219,13 @@ class AutoGPTFolder:
         backend = self._outer.get("memory_backend") or own_values.get("memory_backend", "  ")[1:]
         redis = backend[0].lower() == REDIS
         for meaning in meanings(values, self._folder, redis=redis):
-            if meaning.over or (meaning.setting not in own_values and meaning.value != _USUAL_REDIS):
+            if meaning.overrides or (meaning.setting not in own_values and meaning.value != _DEFAULT_REDIS_URL):
                 line = self._line(meaning.variable) or self._line("USE_AZURE")
                 own_values[meaning.setting] = (f".env:{line}: {meaning.variable}", meaning.value, f".env:{line}")
         local = "execute_local_commands"
         if self._is_from_autogpt and local not in own_values and local not in self._outer:
             own_values[local] = (".env:1: EXECUTE_LOCAL_COMMANDS", "false", ".env:1")
-        yield from ((name, *found) for name, found in own_values.items())
+        yield from ((name, *entry) for name, entry in own_values.items())
 
     def _line(self, variable: str) -> int:
         return self.variables[variable].line if variable in self.variables else 0
@@ -247,16 +247,16 @@ class AutoGPTFolder:
         return self._is_from_autogpt or any(os.path.lexists(self._folder / name) for name in names)
 
     def removed(self) -> list[str]:
-        """Return a line for each former setting that a variable still sets, here or in the environment."""
-        given = {**{name: variable.value for name, variable in self.variables.items()}, **self._env}
-        return [f"Not used: {name}: {instead}." for name, instead in REMOVED.items() if not is_blank(given.get(name))]
+        """Return a line for each setting that no longer exists but is set by a variable, here or in the environment."""
+        values = {**{name: variable.value for name, variable in self.variables.items()}, **self._env}
+        return [f"Not used: {name}: {instead}." for name, instead in REMOVED.items() if not is_blank(values.get(name))]
 
     def notes(self, effective: Mapping[str, tuple[Any, str]], state_dir: Path) -> list[str]:
         """Return a line for each missing feature that the user may expect, given the settings in effect."""
         reasons: dict[str, list[str]] = {}
         for name, variable in self.variables.items():
             entry, value = UNUSED.get(name), variable.value
-            if entry and name not in REMOVED and not is_blank(value) and value.strip().lower() not in entry.stock:
+            if entry and name not in REMOVED and not is_blank(value) and value.strip().lower() not in entry.harmless:
                 reasons.setdefault(entry.reason, []).append(name)
         lines = [f"Not used of .env: {', '.join(names)}: {reason}." for reason, names in reasons.items()]
         backend = self.variables.get("MEMORY_BACKEND")
@@ -272,8 +272,8 @@ class AutoGPTFolder:
             )
         index = self.variables["MEMORY_INDEX"].value if "MEMORY_INDEX" in self.variables else ""
         if (memories := memories_in(self._folder, index)) and not (self._folder / state_dir).exists():
-            named = ", ".join(str(path.relative_to(self._folder)) for path in memories)  # at the first start
-            lines.append(f"AutoGPT's memory is not read ({named}): `autoagent migrate . --apply` takes it over.")
+            paths = ", ".join(str(path.relative_to(self._folder)) for path in memories)  # at the first start
+            lines.append(f"AutoGPT's memory is not read ({paths}): `autoagent migrate . --apply` takes it over.")
         local = "EXECUTE_LOCAL_COMMANDS"
         if effective.get(local.lower()) == (False, ".env:1") and local not in self.variables:
             lines.append(f"Shell commands are off, as in AutoGPT; {local}=true in .env switches them on, sandboxed.")

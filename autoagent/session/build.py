@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _LEVELS = "levels"  # the category of commands that delegate to the next level
 
-COMMAND_REPLY_TOKENS = 600  # limits the reply to a command's own prompt, such as a dream
+MAX_COMMAND_REPLY_TOKENS = 600  # in reply to a command's own prompt, such as a dream
 
 
 def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Console:
@@ -50,9 +50,9 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
     screen = sys.stderr if json else sys.stdout
     color = palette(settings, screen.isatty())
     plain = settings.plain_output or not screen.isatty()
-    places = str(settings.workspace.absolute()), str(settings.state_dir.absolute())
-    ends = settings.if_unanswered == "end" if settings.if_unanswered else not settings.continuous
-    terms = THIS_TERMINAL if replays else QuestionTerms(questions_path(), settings.answer_timeout, ends, *places)
+    folders = str(settings.workspace.absolute()), str(settings.state_dir.absolute())
+    ends_run = settings.if_unanswered == "end" if settings.if_unanswered else not settings.continuous
+    terms = THIS_TERMINAL if replays else QuestionTerms(questions_path(), settings.answer_timeout, ends_run, *folders)
     style = Style(
         color, plain=plain, thoughts=settings.thoughts, history=user_state_path(os.environ) / "history",
         notify=settings.notify, terms=terms, brief=settings.continuous,
@@ -77,7 +77,7 @@ def questions_path() -> Path:
 
 
 def is_attended(settings: Settings) -> bool:
-    """Return whether somebody can be asked: without -c, at a terminal, or by late answers."""
+    """Return whether somebody can be asked: without -c, at a terminal, or with time for late answers."""
     return not settings.continuous or sys.stdin.isatty() or bool(settings.answer_timeout)
 
 
@@ -87,17 +87,17 @@ def open_replay(settings: Settings, out: TextIO, style: Style) -> Console:
     return Console(out, sys.stderr, sys.stdin, style=style, replays=True, mask=mask_of(settings), hooks=hooks)
 
 
-def open_model(settings: Settings, console: Console, answered: int = 0, agent: str = "", named: str = "") -> Model:
-    """Open the model of an agent. A recorded one continues after its first `answered` replies.
+def open_model(settings: Settings, console: Console, used_replies: int = 0, agent: str = "", name: str = "") -> Model:
+    """Open the model of an agent. A recorded one continues after its first `used_replies`.
 
-    `agent` is the key of a sub-agent, or ''. `named` is the endpoint's model that it asks for, unless the user chose
-    one for all. Raises SetupError if it cannot be used, SettingsError or StateError if the recording is missing.
+    `agent` is the key of a sub-agent, or ''. `name` is the endpoint's model that the sub-agent asks for, unless the
+    user chose one for all. Raises SetupError if it is unusable, SettingsError or StateError without its recording.
     """
     choice = settings.model_choice
     argument = choice.argument
     if choice.provider.endpoint and not argument:
-        argument = named or (_name_at_level(settings, agent) if settings.hierarchical else "")
-    return cast(Model, HookedModel(_open(settings, console, choice, argument, answered, agent)))
+        argument = name or (_name_at_level(settings, agent) if settings.hierarchical else "")
+    return cast(Model, HookedModel(_open(settings, console, choice, argument, used_replies, agent)))
 
 
 def _name_at_level(settings: Settings, agent: str) -> str:
@@ -108,20 +108,20 @@ def _name_at_level(settings: Settings, agent: str) -> str:
     return by_level[level.name] or default
 
 
-def distils(settings: Settings) -> bool:
+def may_distil(settings: Settings) -> bool:
     """Return whether the model may be asked for the facts of a finished run."""
     provider = settings.model_choice.provider
     remembers = BACKENDS.find(settings.memory_backend).open is not None
     return settings.memory_distil and remembers and provider.proposes and not provider.recorded
 
 
-def model_of_worker(settings: Settings, console: Console, model: Model, key: str, named: str = "") -> Model:
+def model_of_worker(settings: Settings, console: Console, model: Model, key: str, name: str = "") -> Model:
     """Return the model of a sub-agent: `model` itself if it serves all threads, else a separate one."""
-    return model if settings.model_choice.provider.shared else open_model(settings, console, agent=key, named=named)
+    return model if settings.model_choice.provider.shared else open_model(settings, console, agent=key, name=name)
 
 
 def _open(
-    settings: Settings, console: Console, choice: ModelChoice, argument: str, answered: int = 0, agent: str = ""
+    settings: Settings, console: Console, choice: ModelChoice, argument: str, used_replies: int = 0, agent: str = ""
 ) -> Model:
     """Open a model, wrapped by the host program if there is one."""
 
@@ -130,30 +130,30 @@ def _open(
         return (event for event in events if event.agent == agent)
 
     opening = ModelOpening(
-        settings.of_models, argument, console, console.say, console.ask, answered, recording, ensure_weights
+        settings.of_models, argument, console, console.say, console.ask, used_replies, recording, ensure_weights
     )
     model = choice.provider.open(opening)
     return cast("Model", GUESTS["model"](model)) if "model" in GUESTS else model
 
 
-def open_registry(settings: Settings, model: Model, *, attended: bool, more: Sequence[Command] = ()) -> Registry:
+def open_registry(settings: Settings, model: Model, *, attended: bool, extras: Sequence[Command] = ()) -> Registry:
     """Return the commands that this run offers. Raises SettingsError if the model cannot answer for all levels."""
     from autoagent.commands import selection
 
     if settings.hierarchical and (reason := settings.model_choice.provider.one_agent):
         raise SettingsError(f"--hierarchical: {reason}.")
 
-    registry = hooked_registry(selection.available(settings, more))
+    registry = hooked_registry(selection.available(settings, extras))
     if not attended and not settings.hierarchical:
-        asking = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
-        registry = registry.without(asking, "nobody is there to answer")
+        asking_names = {spec.name for spec in registry.specs if spec.effects is not None and spec.effects.asks_user}
+        registry = registry.without(asking_names, "nobody is there to answer")
     selected = selection.choose(registry, settings.commands, model.window, guided=model.style.guided)
     if not settings.hierarchical:
         return selected
     level_names = {spec.name for spec in registry.specs if spec.levels != (EXECUTOR.name,) or spec.category == _LEVELS}
-    distracting = {spec.name for spec in registry.specs if spec.distracts and model.style.guided}
+    distracting_names = {spec.name for spec in registry.specs if spec.distracts and model.style.guided}
     names = {spec.name for spec in selected.specs} | level_names
-    return registry.only(names - (set() if settings.commands else distracting), "it is not offered in this run")
+    return registry.only(names - (set() if settings.commands else distracting_names), "it is not offered in this run")
 
 
 def own_registry(registry: Registry, settings: Settings) -> Registry:
@@ -171,16 +171,16 @@ def recalls_trusted_only(settings: Settings, specs: Iterable[CommandSpec]) -> bo
 
 
 def report_selection(
-    registry: Registry, settings: Settings, window: int, say: Callable[[str], None], more: Sequence[Command] = ()
+    registry: Registry, settings: Settings, window: int, say: Callable[[str], None], extras: Sequence[Command] = ()
 ) -> None:
-    """Tell the user if commands were left out to fit the window. See open_registry for `more`."""
+    """Tell the user if commands were left out to fit the window."""
     from autoagent.commands import selection
 
-    offered, usable = len(registry.specs), len(selection.available(settings, more).specs)
-    if not settings.commands and offered < usable and window < SMALL_WINDOW:
+    offered_count, usable_count = len(registry.specs), len(selection.available(settings, extras).specs)
+    if not settings.commands and offered_count < usable_count and window < SMALL_WINDOW:
         say(
-            f"{offered} of {usable} commands are offered, chosen for the goals, as the window is small ({window:,} "
-            "tokens); --commands all offers all."
+            f"{offered_count} of {usable_count} commands are offered, chosen for the goals, as the window is small "
+            f"({window:,} tokens); --commands all offers all."
         )
 
 
@@ -255,9 +255,9 @@ def open_ranker(settings: Settings, console: Console, model: Model) -> Model | N
 
 
 class ModelCaller:
-    """Answer single prompts, with secrets masked, for commands that need a model. Keep track of the usage.
+    """Answer single prompts, with secrets masked, for commands that need a model. Add up the usage.
 
-    A call that the `budget` does not cover raises StopRun. The usage since the last `take_usage` counts, too.
+    A call that the `budget` does not cover raises StopRun. It covers the usage since the last `take_usage`, too.
     """
 
     def __init__(self, model: Model, mask: Callable[[str], str], budget: Budget) -> None:
@@ -268,11 +268,11 @@ class ModelCaller:
 
     def __call__(self, prompt: str) -> str:
         model, budget, text = self._model, self._budget, self._mask(prompt)
-        sent = counter(model.name)(text) + PER_MESSAGE
-        reply = min(COMMAND_REPLY_TOKENS + model.reasoning_room, budget.expected_reply)
+        prompt_tokens = counter(model.name)(text) + PER_MESSAGE
+        reply_tokens = min(MAX_COMMAND_REPLY_TOKENS + model.reasoning_room, budget.expected_reply)
         budget.check_time(time.time())
-        budget.check_size(sent, reply, model.price, self._usage)
-        completion = model.complete([Message("user", text)], max_tokens=COMMAND_REPLY_TOKENS)
+        budget.check_size(prompt_tokens, reply_tokens, model.price, self._usage)
+        completion = model.complete([Message("user", text)], max_tokens=MAX_COMMAND_REPLY_TOKENS)
         self._usage += completion.usage
         return completion.text
 

@@ -97,9 +97,7 @@ def _values(settings: Settings, folder: Path) -> Iterator[Finding]:
     except SettingsError as error:
         yield Finding("settings", "fail", str(error), "fix the value named above")
     else:
-        yield Finding(
-            "settings", "ok", "all values are valid; `autoagent config --show-origin` shows where they come from"
-        )
+        yield Finding("settings", "ok", "all values are valid; `autoagent config --show-origin` shows their origins")
 
 
 def _task_files(settings: Settings, folder: Path) -> Iterator[Finding]:
@@ -290,7 +288,7 @@ def _variables(folder: Path, origins: Mapping[str, str], left_out: Collection[st
             kind = "the placeholder of the template" if variable.value.strip() else "empty"
             yield Finding(check, "ok", f"{kind}: treated as not set")
         elif name in UNUSED:
-            has_effect = variable.value.strip().lower() not in UNUSED[name].stock
+            has_effect = variable.value.strip().lower() not in UNUSED[name].harmless
             yield Finding(check, "warn" if has_effect else "ok", f"not used: {UNUSED[name].reason}")
         elif name in TRANSLATED:
             yield Finding(check, "ok", f"used: {TRANSLATED[name]}")

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"\s*(?:export\s+)?'?(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
 _GAP = re.compile(r"[^\S\n]+")
-_MAX_GAP = 500  # characters; the parser's time grows with the square of a gap
+_MAX_GAP_CHARACTERS = 500  # the parser's time grows with the square of a gap
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Hold the value of a variable in a `.env` file, and its first line."""
+    """The value of a variable in a `.env` file, and its first line."""
 
     value: str
     line: int
@@ -46,14 +46,14 @@ def boolean(text: str, label: str) -> bool:
     return BOOLEANS[word]
 
 
-def number(text: str, label: str, wanted: str, kind: type[int] | type[float] = float) -> float:
-    """Parse a number of 0 or more. Raises SettingsError with the prefix `label`, naming the kind `wanted`."""
+def number(text: str, label: str, expected: str, kind: type[int] | type[float] = float) -> float:
+    """Parse a number of 0 or more. Raises SettingsError with the prefix `label`, naming what is `expected`."""
     try:
         if math.isfinite(parsed := kind(text)) and parsed >= 0:
             return parsed
     except (ValueError, OverflowError):  # OverflowError: a whole number beyond every float
         pass
-    raise SettingsError(f"{label}: must be {wanted}, not {text!r}.")
+    raise SettingsError(f"{label}: must be {expected}, not {text!r}.")
 
 
 def read_dotenv(path: Path) -> dict[str, Variable]:
@@ -82,7 +82,7 @@ def _bindings(path: Path) -> Iterator[Binding]:
     """Yield the parsed pieces of the file without omissions."""
     text = read_text(path)
     for gap in _GAP.finditer(text):
-        if len(gap[0]) > _MAX_GAP:
+        if len(gap[0]) > _MAX_GAP_CHARACTERS:
             line = text.count("\n", 0, gap.start()) + 1
             raise SettingsError(f"{path.name}:{line}: holds {len(gap[0]):,} spaces in a row; remove them.")
     from dotenv.parser import parse_stream  # slow to import, and only needed with a `.env`
@@ -90,11 +90,11 @@ def _bindings(path: Path) -> Iterator[Binding]:
     yield from parse_stream(io.StringIO(text))
 
 
-def _variable(value: str | None, written: str, line: int) -> Variable:
+def _variable(value: str | None, assignment: str, line: int) -> Variable:
     if value is None:
         return Variable("", line, "is not NAME=value.")
-    single = written.partition("=")[2].lstrip().startswith("'")
-    if not single and "}" in value.partition("${")[2]:
+    is_single_quoted = assignment.partition("=")[2].lstrip().startswith("'")
+    if not is_single_quoted and "}" in value.partition("${")[2]:
         return Variable(value, line, "variables are not expanded; write the value itself, or put it in '...'.")
     return Variable(value, line)
 
@@ -104,15 +104,15 @@ def store_variables(path: Path, values: Mapping[str, str], *, quote: bool = Fals
 
     Raises SettingsError if the file cannot be read or written, or a value needs two lines, or quotes without `quote`.
     """
-    new_lines = {}
+    new_values = {}
     for name, value in values.items():
         if not re.search(r"[\s'\"#\\$]", value):
-            new_lines[name] = value
+            new_values[name] = value
         elif quote and not re.search(r"['\\\r\n]", value):
-            new_lines[name] = f"'{value}'"
+            new_values[name] = f"'{value}'"
         else:
             raise SettingsError(f"{name}: the value holds a space, quote, # or $; write it into {path} yourself.")
     bindings = _bindings(path) if is_there(path) else ()
     other_lines = "".join(binding.original.string for binding in bindings if binding.key not in values)
     other_lines += "\n" if other_lines and not other_lines.endswith("\n") else ""
-    write_text(path, other_lines + "".join(f"{name}={value}\n" for name, value in new_lines.items()), private=True)
+    write_text(path, other_lines + "".join(f"{name}={value}\n" for name, value in new_values.items()), private=True)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """Hold a run with all of its open parts, owned by its leader."""
+    """A run with all of its open parts, owned by its leader."""
 
     plan: RunPlan
     log: EventLog
@@ -69,7 +69,7 @@ class OpenedRun:
 
 
 Lead = Callable[[OpenedRun], Iterator["Event"]]
-"""Run the leader of a run, its own agent or a team, and yield its events."""
+"""Runs the leader of a run, its own agent or a team, and yields its events."""
 
 
 def drive(
@@ -110,7 +110,7 @@ def drive(
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """Hold one process's part of a run: its exit code, and the wish to continue with, if any."""
+    """The part of a run that one process carried out: its exit code, and the wish to continue with, or ''."""
 
     run: str
     code: int
@@ -119,20 +119,21 @@ class Leg:
 
 def next_wish(plan: RunPlan) -> str:
     """Ask the user at this terminal how to continue a finished run. Return the wish, or ''."""
-    ended, provider = plan.console.tally.outcome, plan.settings.model_choice.provider
-    if ended is None or not ended.status.is_conclusion or plan.settings.continuous:
+    outcome = plan.console.tally.outcome
+    provider = plan.settings.model_choice.provider
+    if outcome is None or not outcome.status.is_conclusion or plan.settings.continuous:
         return ""
     return "" if provider.recorded or provider.task is not None else plan.console.next_wish()
 
 
 @contextmanager
-def report_failure_as_event(given: Mapping[str, Any]) -> Iterator[None]:
+def report_failure_as_event(flags: Mapping[str, Any]) -> Iterator[None]:
     """With --json, also report an end without a log as an `ended` event, except for bad usage."""
     try:
         yield
     except (ForUser, StopRun, KeyboardInterrupt) as error:
-        in_log = isinstance(error, ForUser) and error.run_began
-        if given.get("json_output") and not in_log and not isinstance(error, SettingsError):
+        is_in_log = isinstance(error, ForUser) and error.run_began
+        if flags.get("json_output") and not is_in_log and not isinstance(error, SettingsError):
             if isinstance(error, StopRun):
                 outcome = error.outcome
             elif isinstance(error, KeyboardInterrupt):
@@ -164,15 +165,15 @@ def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> It
     specs = (*registry.specs, *all_specs())
     guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network)
     guard.is_ruled = lambda call: rulebook.allows(call) is not None
-    fast = model if plan.extensions.replaces_model else build.open_fast_model(settings, console, model)
+    models = model, model if plan.extensions.replaces_model else build.open_fast_model(settings, console, model)
     verifier = build.open_verifier(settings, console, model)
-    parts = _memory_parts(plan, budget)
-    offered = build.own_registry(registry, settings)
+    memory_parts = _memory_parts(plan, budget)
+    own_registry = build.own_registry(registry, settings)
     late_answers = LateAnswers(console, settings.unanswered_text if settings.hierarchical else "")
     ask = plan.extensions.asked(late_answers.ask)
     with (
         sole_writer(workspace.root, console.warn) as is_alone,
-        open_context(settings, workspace, guard, (model, fast), parts, budget, ask=ask, say=console.say) as context,
+        open_context(settings, workspace, guard, models, memory_parts, budget, ask=ask, say=console.say) as context,
         open_log(tainted) as log,
         Interrupts().installed() as interrupts,
     ):
@@ -182,10 +183,10 @@ def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> It
         context.sandbox.tell(console.printed)
         plan.extensions.attach(context, registry)
         rulebook.logged_calls = log.calls
-        for hear in (parts.ticks and parts.ticks.add, GUESTS.get("written")):
-            if hear:
-                log.on_append(hear)
-        build_worker = _worker_builder(plan, workspace, tainted, parts)
+        for listener in (memory_parts.ticks and memory_parts.ticks.add, GUESTS.get("written")):
+            if listener:
+                log.on_append(listener)
+        build_worker = _worker_builder(plan, workspace, tainted, memory_parts)
         with _open_pool(plan, build_worker, log, budget, rulebook, interrupts) as pool:
             log.on_append(pool.on_event)
             context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)
@@ -194,31 +195,33 @@ def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> It
             snapshots = open_snapshots(settings.state_dir, workspace, console.warn)
             checkpoints = Checkpoints(log, console.folds, checkpoint_key(os.environ))
             attachments = Attachments(workspace.root, tainted, console.say, sees=settings.model_choice.provider.sees)
-            late_answers.inner, late_answers.first = pool.mailbox, attachments.at_start(plan.said, plan.piped)
+            late_answers.inner = pool.mailbox
+            late_answers.first = attachments.at_start(plan.user_texts, plan.piped_text)
             inbox = Inbox(late_answers.take, late_answers.close)
-            tools = Tools(offered, context, snapshots, inbox, plan.extensions.steps, checkpoints)
-            current = SwitchableModel(model)  # for the run's own agent only
-            steering = RunSteering(plan, offered, current, budget, log.run, snapshots, attachments, context.memory)
+            tools = Tools(own_registry, context, snapshots, inbox, plan.extensions.steps, checkpoints)
+            own_model = SwitchableModel(model)  # sub-agents keep theirs
+            memory = context.memory
+            steering = RunSteering(plan, own_registry, own_model, budget, log.run, snapshots, attachments, memory)
             authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering.steering)
             policy = Policy(
                 pool.for_leader(authorizer), guard, budget, interrupts.allowed, accept_claims=settings.accept_claims,
-                distils=build.distils(settings) and not plan.extensions.replaces_model,
-                read_attachments=attachments.named_in,
-                verifier=current if verifier is model else verifier, runs_tests=settings.continuous,
+                distils=build.may_distil(settings) and not plan.extensions.replaces_model,
+                read_attachments=attachments.read_named,
+                verifier=own_model if verifier is model else verifier, runs_tests=settings.continuous,
             )  # fmt: skip
-            yield OpenedRun(replace(plan, model=current), log, budget, pool, tools, policy, interrupts, tainted)
+            yield OpenedRun(replace(plan, model=own_model), log, budget, pool, tools, policy, interrupts, tainted)
 
 
 def _was_killed(state_dir: Path, run: str) -> bool:
-    """Return whether the newest run but this one has no end, so that it may have left drafts of files."""
-    former = next((other for other in run_ids(state_dir) if other != run), None)
+    """Return whether the newest other run has no end, so that it may have left drafts of files."""
+    previous_run = next((other for other in run_ids(state_dir) if other != run), None)
     with suppress(OSError, SetupError):
-        return former is not None and is_cut_off(log_path(state_dir, former))
+        return previous_run is not None and is_cut_off(log_path(state_dir, previous_run))
     return True
 
 
 class LateAnswers:
-    """Ask at the console. With an interim answer, questions stay open and late answers are delivered as messages.
+    """Ask at the console. With an interim answer, questions stay open, and late answers are delivered as messages.
 
     As an inbox, it returns the `first` messages, then those of the `inner` mailbox.
     """
@@ -232,9 +235,9 @@ class LateAnswers:
     def ask(self, question: str, timeout: float | None) -> str:
         """Return the user's answer. Raises CommandError if none came in time or nobody can be asked."""
         self._console.discard_typeahead()
-        asked = Question(text=question, stays_open=True) if self._interim_answer else Question()
+        record = Question(text=question, stays_open=True) if self._interim_answer else Question()
         try:
-            return self._console.ask(question, timeout, label="The agent asks:", question=asked)
+            return self._console.ask(question, timeout, label="The agent asks:", question=record)
         except TimeoutError as error:
             raise CommandError(self._interim_answer or str(error)) from None
         except EOFError:
@@ -304,11 +307,8 @@ def _open_pool(
     oversight = Oversight(
         authorizer=lambda: plan.authorizer(rulebook),
         asks=lambda proposal: not settings.continuous or bool(proposal.warning),
-        listener=console,
-        show=console.show,
-        interruptible=interrupts.allowed,
-        uninterruptible=interrupts.held,
-    )
+        listener=console, show=console.show, interruptible=interrupts.allowed, uninterruptible=interrupts.held,
+    )  # fmt: skip
     levels = len(LEVELS) if settings.hierarchical else 0
     return WorkerPool(
         build_worker, leader, oversight, at_once=plan.workers or max(settings.agents_at_once, levels),
@@ -319,8 +319,8 @@ def _open_pool(
 def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, parts: MemoryParts) -> Build:
     """Return the function that builds the sub-agents of a run from the parts of its own agent.
 
-    Everything that it opens is used by one thread only, except a shared model and embedder. A sub-agent's programs end
-    with it.
+    Everything that the function opens is used by one thread only, except a shared model and embedder. A sub-agent's
+    programs end with it.
     """
     from autoagent.agent.state import Policy, Tools
     from autoagent.agent.surroundings import changes_files
@@ -334,40 +334,40 @@ def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, 
 
     settings, registry, console = plan.settings, plan.registry, plan.console
     specs = (*registry.specs, *all_specs())
-    refuses = partial(refuse, "Only the run's own agent can ask the user; decide yourself.")
+    refusal = partial(refuse, "Only the run's own agent can ask the user; decide yourself.")
 
     @contextmanager
-    def build_worker(order: RunningWorker) -> Iterator[Callable[[], Iterator[Event]]]:
-        worker_model = build.model_of_worker(settings, console, plan.model, order.key, order.task.model)
+    def build_worker(worker: RunningWorker) -> Iterator[Callable[[], Iterator[Event]]]:
+        worker_model = build.model_of_worker(settings, console, plan.model, worker.key, worker.task.model)
         embedder = parts.embedder if settings.embedder[0].shared else None
         ranker = build.open_ranker(settings, console, worker_model)
-        worker_registry = registry.only(order.commands, "it was not handed on to this agent")
+        worker_registry = registry.only(worker.commands, "it was not handed on to this agent")
         trusted_only = build.recalls_trusted_only(settings, worker_registry.specs)
-        hides = order.mailbox.isolation.hides
-        worker_parts = MemoryParts(embedder, ranker, parts.ticks, parts.user, trusted_only=trusted_only, hides=hides)
-        place, marks = order.mailbox.isolation.workspace or workspace, tainted
-        if place is not workspace:
-            marks = TaintedFiles(settings.state_dir / "taint.jsonl", place.root)
-            marks.inherit(workspace.root, (), 0)
-        described = describe(order.task, settings, worker_model, worker_registry, order.earlier_start, plan.texts)
-        limits = dataclasses.asdict(order.budget.limits)
-        guard = ExfiltrationGuard(marks, specs, network=settings.sandbox_network, origin=order.task_origin)
+        hides = worker.mailbox.isolation.hides
+        own_parts = MemoryParts(embedder, ranker, parts.ticks, parts.user, trusted_only=trusted_only, hides=hides)
+        own_workspace, own_tainted = worker.mailbox.isolation.workspace or workspace, tainted
+        if own_workspace is not workspace:
+            own_tainted = TaintedFiles(settings.state_dir / "taint.jsonl", own_workspace.root)
+            own_tainted.inherit(workspace.root, (), 0)
+        description = describe(worker.task, settings, worker_model, worker_registry, worker.earlier_start, plan.texts)
+        limits = dataclasses.asdict(worker.budget.limits)
+        guard = ExfiltrationGuard(own_tainted, specs, network=settings.sandbox_network, origin=worker.task_origin)
         models = worker_model, worker_model
         with open_context(
-            settings, place, guard, models, worker_parts, order.budget, ask=refuses, say=lambda line: None
+            settings, own_workspace, guard, models, own_parts, worker.budget, ask=refusal, say=lambda line: None
         ) as context:
-            order.when_stopped(context.sandbox.close)
-            order.when_undone = guard.add
-            start = replace(described, workspace=str(place.root), limits=limits)
-            mailbox, inbox = order.mailbox, Inbox(order.mailbox.take, order.mailbox.close)
-            context = replace(context, run=f"{order.log.run}:{order.key}", agents=mailbox, pause=mailbox.pause)
-            tools = Tools(worker_registry, context, open_snapshots(settings.state_dir, place), inbox)
-            # a small model gives no verdicts, but is told of obvious faults before it reports
+            worker.when_stopped(context.sandbox.close)
+            worker.when_undone = guard.add
+            start = replace(description, workspace=str(own_workspace.root), limits=limits)
+            mailbox, inbox = worker.mailbox, Inbox(worker.mailbox.take, worker.mailbox.close)
+            context = replace(context, run=f"{worker.log.run}:{worker.key}", agents=mailbox, pause=mailbox.pause)
+            tools = Tools(worker_registry, context, open_snapshots(settings.state_dir, own_workspace), inbox)
+            # a small model gives no verdict, but is told of obvious errors before it reports
             can_err = not worker_model.style.reasons and any(map(changes_files, worker_registry.specs))
             verifier = worker_model if settings.verify and can_err else None
-            policy = Policy(order.authorizer, guard, order.budget, order.interruptible, verifier=verifier)
-            agent = Agent(start, worker_model, tools, policy, order.log, listener=order.listener, key=order.key)
-            order.origin = lambda: guard.origin
+            policy = Policy(worker.authorizer, guard, worker.budget, worker.interruptible, verifier=verifier)
+            agent = Agent(start, worker_model, tools, policy, worker.log, listener=worker.listener, key=worker.key)
+            worker.origin = lambda: guard.origin
             yield agent.run
 
     return build_worker

@@ -46,7 +46,7 @@ class EarlierRun:
 
 
 def session_of_run(began: RunStarted, session: Session) -> Session:
-    """Return the session that continues a run: with its own settings, except for flags and those changed since."""
+    """Return the session that continues a run: with the run's settings, except for flags and what has changed since."""
     from autoagent.session.plan import KEPT_SETTINGS, persistent_settings
 
     logged = ((name, began.settings[name]) for name in KEPT_SETTINGS if name in began.settings)  # a log can be forged
@@ -98,7 +98,7 @@ def count_replies(settings: Settings, run: str, step: int | None = None) -> int:
 def report_changes(began: RunStarted, start: RunStarted, console: Console, wish: str = "") -> Iterator[Event]:
     """Tell the user of the changes since the run began, and yield the events that tell the agent.
 
-    With a new `wish`, the user knows the task already. It may refer to the goals so far, so the agent is told of these.
+    With a new `wish`, the user knows the task already. The wish may refer to earlier goals, so the agent is told them.
     """
     if replace(start.task, budget=began.task.budget) != began.task:
         prefix = f"The task has changed. You are {start.task.name}, {start.task.role}"
@@ -150,7 +150,7 @@ def _scan_starts(state_dir: Path, run: str) -> tuple[RunStarted | None, Status |
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """Hold the row of a run, as cached beside its log."""
+    """The row of a run in the list, as cached beside its log."""
 
     id: str
     name: str
@@ -174,7 +174,7 @@ def _result(row: RunRow) -> str:
 
 
 def line_of(row: RunRow) -> str:
-    """Format a row for an output that is no terminal."""
+    """Format a row for an output that is not a terminal."""
     origin = f"from {row.parent}  " if row.parent else ""
     steps, when, name = counted(row.steps, "step"), minute(row.updated), shorten(row.name, 100)
     return f"{row.id}  {_result(row):11}  {steps:>10}  {_cost(row)}  {when}  {origin}{name}"
@@ -196,16 +196,16 @@ COLUMNS: Columns[RunRow] = Columns(
 def rows(state_dir: Path) -> Iterator[RunRow]:
     """Yield the rows of all runs that have begun, newest first. Report damaged logs."""
     for run in run_ids(state_dir):
-        kept = log_path(state_dir, run).with_name("row")
+        cache = log_path(state_dir, run).with_name("row")
         try:
             log = log_path(state_dir, run).lstat()
             version = f"{__version__} {run} {log.st_ino} {log.st_size} {log.st_mtime_ns}\n".encode()
             with suppress(OSError, ValueError):
-                if (data := read_regular(kept, MAX_ROW_BYTES)).startswith(version):
+                if (data := read_regular(cache, MAX_ROW_BYTES)).startswith(version):
                     yield replace(from_line(RunRow, data.removeprefix(version)), id=run)
                     continue
             if row := _row(state_dir, run):
-                with suppress(OSError), replacing(kept, synced=False) as file:
+                with suppress(OSError), replacing(cache, synced=False) as file:
                     file.write(version + json.dumps(to_plain(row)).encode())
                 yield row
         except (OSError, StateError) as error:

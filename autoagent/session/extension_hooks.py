@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 def hooks(place: str) -> Sequence[tuple[str, Callable[..., Any]]]:
     """Return the hooks of a place with their extensions' names: that of a host program, then those of extensions."""
-    found = [("guest", GUESTS[place])] if place in GUESTS else []
+    named_hooks = [("guest", GUESTS[place])] if place in GUESTS else []
     for extension in extensions():
-        found += [(extension.plugin.description, hook) for hook in extension.registrations.hooks.get(place, ())]
-    return found
+        named_hooks += [(extension.plugin.description, hook) for hook in extension.registrations.hooks.get(place, ())]
+    return named_hooks
 
 
 def report_extensions(say: Callable[[str], None], warn: Callable[[str], None]) -> None:
@@ -78,18 +78,18 @@ def recall_hooks(sign: int = 1) -> RecallHooks:
         place: str, name: str, hook: Callable[..., Mapping[int, float]], query: str, given: Any
     ) -> dict[int, float]:
         memories = (lambda: signed(given())) if callable(given) else signed(given)
-        found = _call_or_none(
+        numbers = _call_or_none(
             name, place, lambda: {sign * int(id): float(value) for id, value in hook(query, memories).items()}
         )
-        return {id: value for id, value in (found or {}).items() if id > 0 and math.isfinite(value)}
+        return {id: value for id, value in (numbers or {}).items() if id > 0 and math.isfinite(value)}
 
     def order(name: str, hook: Reranker, query: str, memories: Sequence[RetrievedMemory]) -> list[int]:
         return _call_or_none(name, "rerank", lambda: [sign * int(id) for id in hook(query, signed(memories))]) or []
 
     return RecallHooks(
-        [partial(values, "retrieve", *found) for found in hooks("retrieve")],
-        [partial(values, "gate", *found) for found in hooks("gate")],
-        [partial(order, *found) for found in hooks("rerank")],
+        [partial(values, "retrieve", *hook) for hook in hooks("retrieve")],
+        [partial(values, "gate", *hook) for hook in hooks("gate")],
+        [partial(order, *hook) for hook in hooks("rerank")],
     )
 
 
@@ -238,27 +238,27 @@ class _CallOnce(Generic[Value]):
         if self.value is None:
             try:
                 self.value = self._function()
-            except BaseException as error:  # raised again, since a hook may have swallowed it
+            except BaseException as error:  # raised at the next call, too, since a hook may have swallowed it
                 self._error = error
                 raise
         return self.value
 
 
 Errors = tuple[type[Exception], ...]
-_OF_WRAPPED: Errors = (AutoagentError, OSError)  # what a function of the run raises, not the hook around it
+_RUN_ERRORS: Errors = (AutoagentError, OSError)  # from the wrapped function, not from the hook
 
 
 def call_hook(
-    name: str, place: str, hook: Callable[[], Value], instead: Callable[[], Value], *, raises: Errors = _OF_WRAPPED
+    name: str, place: str, hook: Callable[[], Value], fallback: Callable[[], Value], *, raises: Errors = _RUN_ERRORS
 ) -> Value:
-    """Call a hook, or `instead` if it fails. The errors in `raises` propagate."""
+    """Call a hook, or `fallback` if it fails. The errors in `raises` propagate."""
     try:
         return hook()
     except raises:
         raise
     except Exception as error:  # foreign code; the run goes on without it
         _report_once(name, place, type(error).__name__)
-        return instead()
+        return fallback()
 
 
 def _call_or_none(name: str, place: str, hook: Callable[[], Value]) -> Value | None:

@@ -1,6 +1,6 @@
 """Read the instructions for an agent in a folder: the nearest AGENTS.md, and skills (folders with a SKILL.md).
 
-Both are trusted by content: a skill by all of its files. The user's own need no trust.
+Both are trusted by their content, which for a skill is that of all its files. The user's own files need no trust.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class FolderTexts:
-    """Hold the instructions of an AGENTS.md, or '', and the skills."""
+    """The instructions of an AGENTS.md, or '', and the skills."""
 
     instructions: str = ""
     skills: tuple[Skill, ...] = ()
@@ -97,7 +97,7 @@ def _trusted_contents(skill: Skill) -> Mapping[str, bytes]:
 def nearest_agents_file(folder: Path, workspace: Path) -> Path | None:
     """Return the AGENTS.md nearest to the workspace, in it or above it, up to the folder, or None.
 
-    One behind a link out of the folder is ignored. Raises SettingsError where the search fails.
+    A file behind a link out of the folder is ignored. Raises SettingsError if the search fails.
     """
     work = (folder / workspace).absolute()
     within = work.is_relative_to(folder)
@@ -175,16 +175,16 @@ def read_skill(place: Path) -> Skill:
 
 def skill_parts(text: str, path: Path) -> tuple[str, str, str]:
     """Return the name, description and body of a SKILL.md. Raises SettingsError naming the file."""
-    head = _FRONT_MATTER.match(text)
-    if head is None:
+    front_matter = _FRONT_MATTER.match(text)
+    if front_matter is None:
         raise SettingsError(f"{path}: must begin with `---`, then `name:` and `description:`, then `---`.")
-    entries = mapping_of(head[1], path, None)
+    entries = mapping_of(front_matter[1], path, None)
     texts = {key: " ".join(entries[key].text().split()) if key in entries else "" for key in ("name", "description")}
     if not re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?", texts["name"]):
         raise SettingsError(f"{path}: name: must be up to 64 lowercase letters, digits and '-', not {texts['name']!r}.")
     if not 0 < len(texts["description"]) <= MAX_DESCRIPTION:
         raise SettingsError(f"{path}: description: must describe the skill in at most {MAX_DESCRIPTION} characters.")
-    return texts["name"], texts["description"], text[head.end() :].strip()
+    return texts["name"], texts["description"], text[front_matter.end() :].strip()
 
 
 def digest_of(contents: Mapping[str, bytes]) -> str:

@@ -40,10 +40,9 @@ _PROGRAM = re.compile(r"([\w.+@:/-]*/)?([\w.+@:-]*[\w+]|\[)")  # a name or a pat
 class Loaded:
     """The settings in effect and their origins by name, such as `.env:3`, `default` or `flag`.
 
-    `untrusted` are values of the folder that do not apply yet. `withheld_keys` has a line for each of the
-    user's keys that is not sent to an address that only the folder names, `removed_settings` one for each setting that
-    no longer exists but is set, and `notes` one for each AutoGPT setting that works differently here.
-    `persistent_values` were not set by flags.
+    `untrusted` are values of the folder that do not apply yet. `withheld_keys` has a line for each key not sent, since
+    only the folder names the address, `removed_settings` one for each setting that is set but no longer exists, and
+    `notes` one for each AutoGPT setting that works differently here. `persistent_values` were not set by flags.
     """
 
     settings: Settings
@@ -79,7 +78,7 @@ def load(
     """
     config = user_config if user_config is not None else user_config_path(env)
     environ = (
-        (name, variable, env[variable], f"environment: {variable}") for name, variable in _settings_and_variables(env)
+        (name, variable, env[variable], f"environment: {variable}") for name, variable in _setting_variables(env)
     )
     config_layer, environment_layer, flag_layer = map(_parse_layer, (_from_config(config), environ, _from_flags(flags)))
     upper_layers = {**environment_layer, **flag_layer}
@@ -129,20 +128,16 @@ def _parse_layer(values: Iterable[Raw]) -> Layer:
 
 
 def _read_dotenv_values(
-    cwd: Path,
-    outer_layers: Layer,
-    upper_layers: Layer,
-    trusts: Callable[[UntrustedValue], bool],
-    autogpt: AutoGPTFolder,
+    cwd: Path, outer: Layer, upper: Layer, trusts: Callable[[UntrustedValue], bool], autogpt: AutoGPTFolder
 ) -> tuple[Layer, list[UntrustedValue]]:
-    """Return the values that `.env` sets, and those that it would set if trusted. `outer_layers` are all but `.env`."""
-    outer = all_settings()(**{name: value for name, (value, _) in outer_layers.items()})
+    """Return the values that `.env` sets, and those that it would set if trusted. `outer` are all other layers."""
+    settings = all_settings()(**{name: value for name, (value, _) in outer.items()})
     layer: Layer = {}
     untrusted_values: list[UntrustedValue] = []
     for name, label, text, origin in autogpt.translated(_from_dotenv(autogpt.variables)):
         value = parse(name, text, label)
         metadata = all_settings().__dataclass_fields__[name].metadata
-        current = getattr(outer, name)
+        old = getattr(settings, name)
         permission: Permission = metadata["folder"]
         untrusted = UntrustedValue(
             file=DOTENV,
@@ -154,10 +149,8 @@ def _read_dotenv_values(
             secret=metadata["secret"],
             never=permission == "never",
         )
-        is_unchanged = value == current or (
-            isinstance(value, str) and _as_localhost(value) == _as_localhost(str(current))
-        )
-        is_allowed = name in upper_layers or is_unchanged or may_set(permission, value, current, outer, cwd)
+        is_unchanged = value == old or (isinstance(value, str) and _as_localhost(value) == _as_localhost(str(old)))
+        is_allowed = name in upper or is_unchanged or may_set(permission, value, old, settings, cwd)
         if is_allowed or (permission != "never" and trusts(untrusted)):
             layer[name] = value, origin
         else:
@@ -218,13 +211,9 @@ def _from_config(path: Path) -> Iterator[Raw]:
 
 
 def _from_dotenv(variables: Mapping[str, Variable]) -> Iterator[Raw]:
-    names_of_settings = {name for one in dataclasses.fields(all_settings()) for name in one.metadata["env"]}
-    values = {
-        name: variable.use(f".env:{variable.line}: {name}")
-        for name, variable in variables.items()
-        if name in names_of_settings
-    }
-    for setting_name, name in _settings_and_variables(values):
+    names = {name for one in dataclasses.fields(all_settings()) for name in one.metadata["env"]}
+    values = {name: one.use(f".env:{one.line}: {name}") for name, one in variables.items() if name in names}
+    for setting_name, name in _setting_variables(values):
         line = variables[name].line
         yield setting_name, f".env:{line}: {name}", values[name], f".env:{line}"
 
@@ -253,7 +242,7 @@ def _from_flags(flags: Mapping[str, Any]) -> Iterator[Raw]:
             yield name, f"{name} in the log of the run", logged[name], RUN
 
 
-def _settings_and_variables(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _setting_variables(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each setting that one of these variables sets, with that variable."""
     for setting_field in dataclasses.fields(all_settings()):
         for variable in setting_field.metadata["env"]:
@@ -319,9 +308,8 @@ def _path(text: str, label: str) -> Path:
         path = Path(text).expanduser()
     except RuntimeError:
         raise SettingsError(f"{label}: no such user's home: {shorten(repr(text), 100)}.") from None
-    is_long = len(os.fsencode(path)) > _MAX_PATH_BYTES or any(
-        len(os.fsencode(part)) > _MAX_NAME_BYTES for part in path.parts
-    )
+    name_sizes = [len(os.fsencode(part)) for part in path.parts]
+    is_long = len(os.fsencode(path)) > _MAX_PATH_BYTES or any(size > _MAX_NAME_BYTES for size in name_sizes)
     if "\0" in text or is_long:
         raise SettingsError(f"{label}: not a valid name: {shorten(repr(text), 100)}.")
     return path

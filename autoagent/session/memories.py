@@ -41,7 +41,6 @@ if TYPE_CHECKING:  # these load numpy
 DAY = 86_400.0
 MINUTE = 60.0
 
-
 print_message = partial(echo, err=True)
 
 

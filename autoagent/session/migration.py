@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(slots=True)
 class MigrationPlan:
-    """Hold the plan of a migration: its report, variables to write, files to copy, and memories to add."""
+    """The plan of a migration: its report, variables to write, files to copy, and memories to add."""
 
     rows: list[Row] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def apply_plan(migration: MigrationPlan, here: Path, say: Callable[[str], None])
         _copy(source, target)
     if migration.variables:
         store_variables(here / DOTENV, migration.variables, quote=True)
-    texts = [(path, text) for path, found in migration.memories for text in found]
+    texts = [(path, text) for path, memories in migration.memories for text in memories]
     if not texts:
         return
     settings = Session.load({}).settings
@@ -142,7 +142,7 @@ def _take_variables(
             migration.leave(f".env: {name}", "unknown to this program and to AutoGPT")
         elif setting.name in _PATHS:
             place = Path(os.path.normpath(source / value))
-            if any(place == taken or place in taken.parents for taken, _ in migration.copies):
+            if any(place == path or place in path.parents for path, _ in migration.copies):
                 migration.rows.append(Row(f".env: {name}", "taken", why="what it names is copied under its usual name"))
             else:
                 migration.leave(f".env: {name}", f"nothing of {value} is taken")
@@ -179,7 +179,7 @@ def _take_translated(
             variable = all_settings().__dataclass_fields__[meaning.setting].metadata["env"][0]
             where = ".env" if meaning.variable in values else str(azure_file)
             _take_variable(migration, meaning.variable, variable, meaning.value, existing, where)
-            if meaning.over:
+            if meaning.overrides:
                 overridden[meaning.setting] = meaning.variable
         if (source / azure_file).is_file() and not autogpt.is_true(values, "USE_AZURE"):
             migration.leave(str(azure_file), "USE_AZURE is not set")
@@ -242,7 +242,7 @@ def _take_folder(
     omitted = "a link, or there already"
     unsafe = "git, an editor or a later run would act on it: copy it yourself"
     large = f"more than {MAX_FILE_BYTES >> 20} MB, or {MAX_BYTES >> 20} MB and {MAX_ENTRIES:,} files in all"
-    left = {omitted: 0, unsafe: 0, large: 0}
+    counts = {omitted: 0, unsafe: 0, large: 0}
     copies: list[tuple[Path, Path]] = []
     for path in _files(source):
         if path in excluded:
@@ -251,11 +251,11 @@ def _take_folder(
         is_full = len(migration.copies) + len(copies) >= MAX_ENTRIES
         where = to.relative_to(target.parent if label else target)
         if ".git" in where.parts or _GUARDED.runs_later(str(where)):
-            left[unsafe] += 1
+            counts[unsafe] += 1
         elif os.path.lexists(to) or not stat.S_ISREG(status.st_mode):
-            left[omitted] += 1
+            counts[omitted] += 1
         elif is_full or status.st_size > min(MAX_FILE_BYTES, MAX_BYTES - migration.size):
-            left[large] += 1
+            counts[large] += 1
         else:
             copies.append((path, to))
             migration.size += status.st_size
@@ -265,7 +265,7 @@ def _take_folder(
     if copies:
         how: How = "taken" if label == name else "renamed"
         migration.rows.append(Row(f"{label}/", how, f"{name}/ ({counted(len(copies), 'file')})"))
-    for why, number in left.items():
+    for why, number in counts.items():
         if number:
             migration.leave(f"{label}/: {counted(number, 'other file')}", why)
 
@@ -345,13 +345,13 @@ def _json(path: Path) -> Any:
 
 def _texts(path: Path) -> list[str]:
     data = _json(path)
-    found: list[Any] = []
+    items: list[Any] = []
     if isinstance(data, dict):
-        found = list(data.get("texts") or ())
+        items = list(data.get("texts") or ())
     elif isinstance(data, list):
-        found = [item.get("raw_content") or item.get("summary") for item in data if isinstance(item, dict)]
+        items = [item.get("raw_content") or item.get("summary") for item in data if isinstance(item, dict)]
     texts = []
-    for text in found:
+    for text in items:
         if isinstance(text, str) and text.strip():
             with suppress(UnicodeEncodeError):  # a lone surrogate cannot be stored
                 text.encode()

@@ -63,7 +63,7 @@ WINDOW = 128_000  # tokens, the assumed window of the calling agent, which limit
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Hold the answer to a call from outside: a text, and the files it created unless their content is from outside."""
+    """The answer to a call from outside: a text, and the files it created unless their content is from outside."""
 
     text: str
     failed: bool = False
@@ -169,8 +169,8 @@ def opened_service(*flags: Mapping[str, Any] | None, over: str, started_by: str)
     `flags` are the run's; later layers win, 0 lifts a limit. `over` is the protocol, `started_by` the subcommand.
     Output goes to standard error. Raises ForUser if something cannot be opened, StopRun if a limit or a signal ends it.
     """
-    found = ((name, value) for layer in flags for name, value in (layer or {}).items())
-    session = Session.open({name: value for name, value in found if value not in (None, "", ()) and value is not False})
+    pairs = ((name, value) for layer in flags for name, value in (layer or {}).items())
+    session = Session.open({name: value for name, value in pairs if value not in (None, "", ()) and value is not False})
     if session.flags.get("continuous_limit") and not session.settings.continuous:
         raise SettingsError("-l/--continuous-limit requires -c/--continuous.")
     with claimed_state(session.settings.state_dir):
@@ -178,16 +178,16 @@ def opened_service(*flags: Mapping[str, Any] | None, over: str, started_by: str)
 
 
 def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallService]:
-    settings = replace(session.settings, agents_at_once=0)  # there is no agent to start any
+    settings = replace(session.settings, agents_at_once=0)  # there is no agent here that could start others
     hooks, style, mask = EventHooks(render, notify_listeners), Style(plain=True), build.mask_of(settings)
     console = Console(sys.stderr, sys.stderr, sys.stdin, style=style, mask=mask, hooks=hooks)
     registry = hooked_registry(selection.choose(selection.available(settings), settings.commands, WINDOW))
-    served = [  # the commands that need neither the user, nor a run, nor other agents
+    names = [  # the commands that need neither the user, nor a run, nor other agents
         spec.name
         for spec in registry.specs
         if (e := spec.effects) is None or not (e.asks_user or e.tells_agents or e.ends_run or e.pages_results)
     ]
-    registry = registry.only(served, "it is of no use to another agent")
+    registry = registry.only(names, "it is of no use to another agent")
     start = _describe_start(settings, registry, session, over)
     workspace = build.workspace_of(start, settings)
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
@@ -198,11 +198,11 @@ def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallS
     parts = MemoryParts(trusted_only=build.recalls_trusted_only(settings, registry.specs))
     model: Any = _LazyModel(lambda: build.open_model(settings, console))
     budget = Budget(limits_of(settings, start.task))
-    refuses = partial(refuse, "Nobody can be asked here; decide yourself.")
+    refusal = partial(refuse, "Nobody can be asked here; decide yourself.")
     with (
         sole_writer(workspace.root, console.warn),
         open_context(
-            settings, workspace, guard, (model, model), parts, budget, ask=refuses, say=console.say
+            settings, workspace, guard, (model, model), parts, budget, ask=refusal, say=console.say
         ) as context,
         EventLog.create(settings.state_dir, mask=mask) as log,
         Interrupts().installed() as interrupts,

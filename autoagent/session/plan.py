@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 INSTRUCTIONS_DIVISOR = 8  # the instructions take at most an eighth of the window
 
-# Never taken from a log: only the user chooses the place of a memory
+# Never taken from a log, since only the user chooses the place of a memory
 MEMORY_PLACE = ("memory_backend", "memory_index", "memory_url", "memory_user")
 
 # Settings that a resumed run takes from its log, with absolute paths. Permission to run without asking, and its
@@ -59,11 +59,11 @@ KEPT_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """Describe a run before it starts. `attended` tells whether a person can be asked.
+    """Describe a run before it starts. `attended` is whether a person can be asked.
 
     `guidance` is the user's part of its system prompt, or None for the default. At most `workers` agents run beside its
     own (0: as many as the setting says). With `workers_resume`, an earlier process's workers are restarted by their
-    starters. `said` are the user's texts that begin or continue it, `piped` is the text on standard input.
+    starters. `user_texts` begin or continue the run, and `piped_text` came on standard input.
     """
 
     start: RunStarted
@@ -77,8 +77,8 @@ class RunPlan:
     workers: int = 0
     workers_resume: bool = False
     guidance: Guidance | None = None
-    said: tuple[str, ...] = ()
-    piped: str = ""
+    user_texts: tuple[str, ...] = ()
+    piped_text: str = ""
 
     def authorizer(self, rulebook: Rulebook, steering: Steering | None = None) -> Authorizer:
         """Build the authorizer for an agent of the run. The user may change the run by `steering`."""
@@ -88,7 +88,7 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Hold the external parts of a run: the folder's texts, the extensions and their commands."""
+    """The external parts of a run: the folder's texts, the extensions and their commands."""
 
     texts: FolderTexts
     commands: tuple[Command, ...]
@@ -112,27 +112,27 @@ def plan_run(
     model: Model,
     task: Task,
     began: RunStarted | None = None,
-    typed: Sequence[str] = (),
+    set_up_answers: Sequence[str] = (),
 ) -> RunPlan:
-    """Plan a new run with the answers `typed` in the set-up, or resume the run that `began`. Raises SettingsError."""
+    """Plan a new run with the `set_up_answers` of the user, or resume the run that `began`. Raises SettingsError."""
     settings, attended = session.settings, build.is_attended(session.settings)
     guidance = load_guidance(settings)
     if settings.prompt_settings_file and not session.is_named("prompt_settings_file"):
         console.say(f"The agent is told what {settings.prompt_settings_file} says.")
-    shaped, guidance, added = shape(parts.extensions, task, guidance)
-    task = task if began else shaped  # a resumed run already has its task as shaped by the extensions
-    extra_commands = (*parts.commands, *added)
+    shaped_task, guidance, added_commands = shape(parts.extensions, task, guidance)
+    task = task if began else shaped_task  # that of a resumed run was shaped when it began
+    extra_commands = (*parts.commands, *added_commands)
     with console.busy(f"asking {model.name} what it can do"):  # on the first run with it
-        registry = build.open_registry(settings, model, attended=attended, more=extra_commands)
-        own = build.own_registry(registry, settings)
-        start = describe(task, settings, model, own, began, parts.texts, guidance)
+        registry = build.open_registry(settings, model, attended=attended, extras=extra_commands)
+        own_registry = build.own_registry(registry, settings)
+        start = describe(task, settings, model, own_registry, began, parts.texts, guidance)
     start = replace(start, settings=logged_settings(settings, began, session))
     if not began:
         build.report_selection(registry, settings, model.window, console.say, extra_commands)
-    said = (*filter(None, (session.flags.get("wish"),)), *(session.flags.get("ai_goals") or ()), *typed)
+    user_texts = (*filter(None, (session.flags.get("wish"),)), *(session.flags.get("ai_goals") or ()), *set_up_answers)
     return RunPlan(
         start, model, registry, settings, console, attended, parts.texts, parts.extensions, guidance=guidance,
-        said=said, piped=session.flags.get(PIPED, ""),
+        user_texts=user_texts, piped_text=session.flags.get(PIPED, ""),
     )  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def shape(extensions: RunParts, task: Task, guidance: Guidance) -> tuple[Task, G
 
 
 def load_guidance(settings: Settings) -> Guidance:
-    """Return the lists in the prompt: the user's, or else our own. Raises SettingsError."""
+    """Return the lists in the prompt: the user's, or our own in their place. Raises SettingsError."""
     path = settings.prompt_settings_file
     user_lists: dict[str, Any] = read_prompt_settings(path) if path else {}
     return Guidance(**user_lists)
@@ -164,11 +164,11 @@ def describe(
     began: RunStarted | None = None,
     texts: FolderTexts | None = None,
     guidance: Guidance | None = None,
-    what: str = "",
+    change: str = "",
 ) -> RunStarted:
     """Build the event that begins the run, or resumes the one that `began`, with everything that shapes its prompts.
 
-    With `what`, the event records that change. Paths protected when the run began stay protected wherever it is
+    With `change`, the event records that change. Paths protected when the run began stay protected wherever it is
     resumed. Raises SettingsError if the system prompt leaves no room for a history in the model's window.
     """
     asking, style = model.asking, FILE if task.file else model.style
@@ -182,9 +182,9 @@ def describe(
     native = asking == "tools" and not style.writes_file
     if native:
         thoughts = command_schema.THOUGHTS if style.thinks else ()
-        # counted in the form in which they are sent
+        # counted in the form in which the tools are sent
         tokens += count(json.dumps(command_schema.tools(specs, thoughts), separators=(",", ":")))
-    kind = partial(Changed, what=what) if what else Resumed if began else RunStarted
+    kind = partial(Changed, what=change) if change else Resumed if began else RunStarted
     start: RunStarted = kind(
         version=__version__,
         task=task,
@@ -220,9 +220,9 @@ def _check_room(start: RunStarted, count: Count) -> None:
 
 def _with_texts(guidance: Guidance, texts: FolderTexts, registry: Registry, model: Model) -> Guidance:
     """Return the guidance with the folder's instructions, cut to their share, and its loadable skills."""
-    loads = any(command.spec in registry.specs for command in texts.commands)
+    can_load_skills = any(command.spec in registry.specs for command in texts.commands)
     instructions = shorten(texts.instructions, model.window // INSTRUCTIONS_DIVISOR, counter(model.name))
-    return dataclasses.replace(guidance, instructions=instructions, skills=texts.skills if loads else ())
+    return dataclasses.replace(guidance, instructions=instructions, skills=texts.skills if can_load_skills else ())
 
 
 def logged_settings(
@@ -230,17 +230,17 @@ def logged_settings(
 ) -> dict[str, Any]:
     """Return the settings for the log, including those that the run has logged.
 
-    From the `session` they take the run's name (--name), and as `said` the settings made without flags. Raises
+    The `session` adds the run's name (--name), and under `said` the settings made without flags. Raises
     SettingsError for a name of several lines.
     """
-    earlier = began.settings if began else {}
-    said = persistent_settings(session) if session else {}
+    logged = began.settings if began else {}
+    persistent = persistent_settings(session) if session else {}
     name = (session and session.flags.get("run_name")) or ""
     return {
-        "run_name": one_line(name, "--name") or earlier.get("run_name", ""),
-        "said": {**earlier.get("said", {}), **said},
+        "run_name": one_line(name, "--name") or logged.get("run_name", ""),
+        "said": {**logged.get("said", {}), **persistent},
         **to_logged({name: getattr(settings, name) for name in KEPT_SETTINGS}),
-        "protected": list(dict.fromkeys([*earlier.get("protected", ()), *protected_paths(settings)])),
+        "protected": list(dict.fromkeys([*logged.get("protected", ()), *protected_paths(settings)])),
     }
 
 
@@ -257,7 +257,7 @@ def to_logged(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def limits_of(settings: Settings, task: Task) -> RunLimits:
-    """Return the ceilings. A budget given by a flag or variable takes precedence over that of the task."""
+    """Return the ceilings of a run. A budget given by a flag or variable takes precedence over that of the task."""
     commands = settings.continuous_limit if settings.continuous else 0
     return RunLimits(
         usd=settings.budget or task.budget,

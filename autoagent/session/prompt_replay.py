@@ -24,7 +24,7 @@ from autoagent.prompt import Prompt, recollection_lines
 from autoagent.settings import checkpoint_key
 from autoagent.text.tokens import counter
 
-TRACED = (
+PROMPT_EVENTS = (
     events.RunStarted, events.Resumed, events.Changed, events.Recalled, events.Dropped, events.Prompted, events.Retried,
     events.Thought, events.Rejected, events.Decided, events.Feedback, events.Forked, events.Rewound, events.Undone,
     events.Checked, events.SystemNotice, events.AgentMessage, events.Started, events.Returned,
@@ -34,7 +34,7 @@ TRACED = (
 
 @dataclass(frozen=True, slots=True)
 class BuiltPrompt:
-    """Hold a sent prompt with all its sources."""
+    """A sent prompt with all its sources."""
 
     prompted: events.Prompted
     sources: Sources
@@ -48,8 +48,8 @@ class BuiltPrompt:
             (history.lasting, history.shares.lasting, history.lasting_at),
             (memories, history.shares.recollections, self.prompted.at),
         )
-        lines = (recollection_lines(some, room, self.sources.count, now=at) for some, room, at in groups)
-        return tuple(memory for (some, *_), shown in zip(groups, lines, strict=True) for memory in some[: len(shown)])
+        lines = (recollection_lines(group, room, self.sources.count, now=now) for group, room, now in groups)
+        return tuple(memory for (group, *_), part in zip(groups, lines, strict=True) for memory in group[: len(part)])
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -72,7 +72,7 @@ class BuiltPrompt:
         return "; ".join(recall.query for recall in self.sources.recalls_in(self.prompted.step) if not recall.core)
 
     def prompt(self, excluded: Collection[int] = ()) -> Prompt:
-        """Build the prompt without the `excluded` memories. If none is, the same program rebuilds `prompted`."""
+        """Build the prompt without the `excluded` memories. Without any, the same program rebuilds `prompted`."""
         from autoagent.agent.think import build_step_prompt
 
         sent, sources = self.prompted, self.sources
@@ -82,7 +82,7 @@ class BuiltPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Traced(BuiltPrompt):
-    """Hold one step up to its reply.
+    """A step up to its reply.
 
     `registry` has the commands of the run, `offered` those of this step. `reply` is None if none came, and `answered`
     is the number of earlier replies.
@@ -102,12 +102,14 @@ def prompt_of_step(state_dir: Path, run: str, step: int) -> BuiltPrompt:
     saved = load(log_path(state_dir, run), checkpoint_key(os.environ), step)
     start: events.RunStarted | None = saved.states["History"]["_start"] if saved else None
     if saved and start and not isinstance(start, events.Changed):
-        logged = list(read(state_dir, run, TRACED, until=step, begin=(saved.position.size, saved.position.events)))
+        logged = list(
+            read(state_dir, run, PROMPT_EVENTS, until=step, begin=(saved.position.size, saved.position.events))
+        )
         has_step = any(isinstance(event, events.Prompted) and event.step == step for event in logged)
         is_rewound = any(isinstance(event, events.Rewound) for event in logged)
         if has_step and not is_rewound and saved.is_made_for(_registry(start).fingerprint(start.model)):
             return _last_prompt(logged, step, saved)
-    return _last_prompt(list(read(state_dir, run, TRACED, until=step)), step)
+    return _last_prompt(list(read(state_dir, run, PROMPT_EVENTS, until=step)), step)
 
 
 def trace(logged: Iterable[Event], step: int) -> Traced:
@@ -117,11 +119,11 @@ def trace(logged: Iterable[Event], step: int) -> Traced:
     registry = _registry(built.sources.start)
     specs = {spec.name: spec for spec in registry.specs}
     loop_guard, work = LoopGuard(specs), Work(specs)
-    of_run = [event for event in logged if not event.agent]
-    for event in _effective(of_run[: of_run.index(built.prompted)]):
+    run_events = [event for event in logged if not event.agent]
+    for event in _effective(run_events[: run_events.index(built.prompted)]):
         loop_guard.add(event)
         work.add(event)
-    replies = [event for event in of_run if isinstance(event, (events.Thought, events.Rejected))]
+    replies = [event for event in run_events if isinstance(event, (events.Thought, events.Rejected))]
     return Traced(
         built.prompted,
         built.sources,
@@ -133,16 +135,16 @@ def trace(logged: Iterable[Event], step: int) -> Traced:
 
 
 def _last_prompt(logged: Sequence[Event], step: int, saved: Saved | None = None) -> BuiltPrompt:
-    of_run = [event for event in logged if not event.agent]
-    prompts = [(n, event) for n, event in enumerate(of_run) if isinstance(event, events.Prompted)]
-    at, prompted = next(((n, event) for n, event in reversed(prompts) if event.step == step), (0, None))
-    replies = (event for event in of_run if isinstance(event, (events.Thought, events.Rejected)))
+    run_events = [event for event in logged if not event.agent]
+    prompts = [(n, event) for n, event in enumerate(run_events) if isinstance(event, events.Prompted)]
+    index, prompted = next(((n, event) for n, event in reversed(prompts) if event.step == step), (0, None))
+    replies = (event for event in run_events if isinstance(event, (events.Thought, events.Rejected)))
     if prompted is None and any(event.step == step for event in replies):
         raise StateError(f"Step {step} has no prompt of its own: its command was in the reply of an earlier step.")
     if prompted is None:
         last = max((event.step for _, event in prompts), default=0)
         raise StateError(f"Step {step} has no prompt; the last prompt is that of step {last}.")
-    return BuiltPrompt(prompted, Sources(_effective(of_run[:at]), saved))
+    return BuiltPrompt(prompted, Sources(_effective(run_events[:index]), saved))
 
 
 def prompts(logged: Iterable[Event]) -> Iterator[BuiltPrompt]:
@@ -170,9 +172,7 @@ class Sources:
     """Fold the events before a prompt as the process that built it did."""
 
     def __init__(self, logged: Sequence[Event], saved: Saved | None = None) -> None:
-        starts = [
-            event for event in logged if isinstance(event, events.RunStarted) and not isinstance(event, events.Changed)
-        ]
+        starts = [e for e in logged if isinstance(e, events.RunStarted) and not isinstance(e, events.Changed)]
         self.start: events.RunStarted = starts[-1] if starts or not saved else saved.states["History"]["_start"]
         self.count = counter(self.start.model)
         registry = _registry(self.start)

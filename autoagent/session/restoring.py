@@ -17,7 +17,7 @@ from autoagent.text.sanitize import escape, shorten
 from autoagent.workspace.gate import Workspace
 from autoagent.workspace.snapshots import Restored, Snapshots
 
-MAX_NAMED = 10  # files named in a message
+MAX_LISTED_FILES = 10  # in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +66,26 @@ def restore(
     Raises StateError if files were changed since the newest snapshot of the run, or were changed both by hand and by
     the run (unless `force`), or if the snapshot is incomplete. Then nothing is recorded or touched.
     """
-    now = snapshots.take()
-    if not force and (changed := snapshots.changed(history.tree, now)):
+    tree = snapshots.take()
+    if not force and (changed := snapshots.changed(history.tree, tree)):
         raise StateError(
             f"Changed since the last snapshot of the run {log.run}, by hand or by an interrupted command: "
             f"{files(changed)}. Nothing is touched; --force restores these too, and keeps them in a snapshot."
         )
     snapshots.check(back.tree)
     target, both = _with_changes_by_hand(snapshots, history, back)
-    lost = [path for path in snapshots.changed(target, now) if any(f"{path}/".startswith(f"{at}/") for at in both)]
+    lost = [path for path in snapshots.changed(target, tree) if any(f"{path}/".startswith(f"{at}/") for at in both)]
     if lost and not force:
         raise StateError(
             f"Changed by hand since step {back.to}, and by the run too: {files(lost)}. Nothing is touched; --force "
             "restores these too, and keeps them in a snapshot."
         )
-    kept = snapshots.changed(back.tree, target)
-    if now != history.tree:
-        _record(log, history, Snapshot(tree=now))
+    changes_by_hand = snapshots.changed(back.tree, target)
+    if tree != history.tree:
+        _record(log, history, Snapshot(tree=tree))
     _record(log, history, replace(back, tree=target))
     outcome = describe_outcome(finish(log, snapshots, history))
-    return f"{outcome} Kept as you changed them: {files(kept)}." if kept else outcome
+    return f"{outcome} Kept as you changed them: {files(changes_by_hand)}." if changes_by_hand else outcome
 
 
 def _with_changes_by_hand(
@@ -93,7 +93,7 @@ def _with_changes_by_hand(
 ) -> tuple[str, set[str]]:
     """Return the tree of `back` with later changes by hand, and the paths that the run has changed too.
 
-    These are as in `back`. An undo that is reverted comes back as it was.
+    Those paths are as in `back`. Reverting an undo restores exactly the tree before it.
     """
     tree, both = back.tree, set[str]()
     if isinstance(back, Undone) and back.redo:
@@ -118,8 +118,8 @@ def finish(log: EventLog | RunWriter, snapshots: Snapshots, history: WorkspaceHi
 def files(paths: Iterable[str]) -> str:
     """List the first few files for a message: `a.txt, b.txt`."""
     names = [escape(shorten(path, 120)).replace("\n", " ") for path in paths]
-    suffix = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
-    return f"{', '.join(names[:MAX_NAMED])}{suffix}"
+    suffix = f" and {len(names) - MAX_LISTED_FILES:,} more" if len(names) > MAX_LISTED_FILES else ""
+    return f"{', '.join(names[:MAX_LISTED_FILES])}{suffix}"
 
 
 def describe_outcome(restored: Restored) -> str:

@@ -63,22 +63,22 @@ class RunParts(RunPart):
         return self if any(True for method in methods for _ in self._parts_with(method)) else NO_PART
 
     def commands(self, say: Callable[[str], None], warn: Callable[[str], None]) -> Sequence[Any]:
-        found: list[Any] = []
+        commands: list[Any] = []
         if not self._place.is_scenario:
             for name, part in self._parts_with("offers"):
                 for offer in _call_part(name, part.offers, say, warn) or ():
-                    found += call_hook(name, "offers", partial(allowed_commands, self._place, offer, warn), list)
+                    commands += call_hook(name, "offers", partial(allowed_commands, self._place, offer, warn), list)
         for name, part in self._parts_with("commands"):
-            found += self._without_taken_names(name, "commands", _call_part(name, part.commands, say, warn) or ())
-        return found
+            commands += self._without_taken_names(name, "commands", _call_part(name, part.commands, say, warn) or ())
+        return commands
 
     def _without_taken_names(self, name: str, method: str, commands: Iterable[Any]) -> Sequence[Any]:
         """Return an extension's commands, and report those that are left out because their name is taken."""
         from autoagent.commands.selection import TAKEN, with_free_names
 
-        taken = {called for spec in self._place.specs() for called in (spec.name, *spec.aliases)}
-        kept = partial(with_free_names, commands, taken)
-        free, left_out = call_hook(name, method, kept, lambda: ((), ()))
+        taken = {used_name for spec in self._place.specs() for used_name in (spec.name, *spec.aliases)}
+        select = partial(with_free_names, commands, taken)
+        free, left_out = call_hook(name, method, select, lambda: ((), ()))
         if left_out:
             self._warn(f"The extension {name} adds {', '.join(left_out)}, which is left out: {TAKEN}.")
         return free
@@ -170,9 +170,9 @@ def _call_part(name: str, method: Callable[..., Any], *args: Any) -> Any:
     return call_hook(name, method.__name__, partial(method, *args), lambda: None, raises=(AutoagentError,))
 
 
-def _source(named: str, extension: str) -> str:
+def _source(label: str, extension: str) -> str:
     """Return the source of a text: the extension, with its own label."""
-    part = shorten(" ".join(escape(defuse(named)).split()), 80)
+    part = shorten(" ".join(escape(defuse(label)).split()), 80)
     return f"{extension_source(extension)}: {part}" if part else extension_source(extension)
 
 

@@ -32,7 +32,7 @@ _RENDER = lazy_function("autoagent.services.browser:render")  # imports asyncio,
 _USABLE = lazy_function("autoagent.services.browser:usable")  # returns another one if the configured one is missing
 
 
-class Spent:
+class ReportedCosts:
     """Add up the costs that commands report."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ def open_context(
     ask: Callable[[str, float | None], str],
     say: Callable[[str], None],
 ) -> Iterator[Context]:
-    """Open a context without a run and agents, and tell the `guard` whether programs are confined.
+    """Open a context that has no run and no agents yet, and tell the `guard` whether programs are confined.
 
     `models` are the main model and the one for summaries. The `budget` bounds the calls of commands to them.
 
@@ -76,7 +76,7 @@ def open_context(
         closing(open_sandbox(settings, workspace)) as sandbox,
     ):
         guard.confined = sandbox.confines
-        spent = Spent()
+        costs = ReportedCosts()
         metered = (thinking, summarising, *([ranking] if ranking else []))
         yield Context(
             workspace,
@@ -84,8 +84,8 @@ def open_context(
             ask,
             complete=thinking,
             summarise=summarising,
-            take_usage=lambda: sum((service.take_usage() for service in metered), spent.take_usage()),
-            spend=spent.add,
+            take_usage=lambda: sum((service.take_usage() for service in metered), costs.take_usage()),
+            spend=costs.add,
             progress=say,
             origin=lambda: guard.origin,
             mask=mask,

@@ -33,7 +33,7 @@ from autoagent.text.text_file import is_inside
 from autoagent.text.wrapping import wrap
 
 _STATE_SETTING = "state_dir"
-_PATH_SETTINGS = ("workspace", "ai_settings_file")
+_PATHS = ("workspace", "ai_settings_file")
 _ALL_SPECS = lazy_function("autoagent.commands.selection:all_specs")  # loads every command
 _TRUSTED_PLACES = "in ~/.config/autoagent/config.yaml, in the environment or by a flag"
 
@@ -99,9 +99,8 @@ class Session:
         Raises SettingsError, also if the state folder is a file, since that would look like no runs. Raises SetupError
         if anything in it is neither file nor folder, since links lead elsewhere and opening a pipe blocks.
         """
-        flags = flags or {}
+        flags, folder = flags or {}, folder or Path.cwd()
         env = os.environ if env is None else env
-        folder = folder or Path.cwd()
         trusted = trusted or Trusted(user_state_path(env))
         loaded = load(flags, env, folder, trusts=lambda untrusted: trusted.holds(folder, untrusted.mark))
         session = cls(flags, folder, loaded, trusted, ())
@@ -111,7 +110,7 @@ class Session:
         if os.path.exists(state) and not os.path.isdir(state):  # noqa: PTH110, PTH112 - Path's raise where nobody may look
             raise SettingsError(f"The state folder {settings.state_dir} is a file; name a folder with --state-dir.")
         is_named = session.is_named(_STATE_SETTING)
-        if trap := find_trap(state, itself=not is_named):
+        if trap := find_trap(state, checks_state=not is_named):
             path, kind = trap
             raise SetupError(f"{path} is {kind}, and state is never kept behind a link; remove it, or use --state-dir.")
         others = [
@@ -178,10 +177,8 @@ class Session:
 
     def _links_outside(self) -> Iterator[UntrustedValue]:
         """Yield writable places in the folder behind a link that leads out of it."""
-        default_paths = [
-            (name, getattr(self.settings, name)) for name in _PATH_SETTINGS if self.loaded.origins[name] == "default"
-        ]
-        for setting, path in (*default_paths, ("", Path(DOTENV))):
+        paths = [(name, getattr(self.settings, name)) for name in _PATHS if self.loaded.origins[name] == "default"]
+        for setting, path in (*paths, ("", Path(DOTENV))):
             if not is_inside(self.folder, path):
                 target, about = os.path.realpath(self.folder / path), "leads out of it"
                 yield UntrustedValue(file=str(path), name="", value=f"-> {target}", about=about, setting=setting)
@@ -230,8 +227,7 @@ def claimed_state(state_dir: Path) -> Iterator[None]:
     A folder that is not empty is the user's own already, as loading the session has ensured. It is removed again if it
     stays empty and no other process uses it.
     """
-    state = Path.cwd() / state_dir
-    descriptor = -1
+    state, descriptor = Path.cwd() / state_dir, -1
     with _reporting_failure():
         descriptor = hold_folder(state, Trusted(user_state_path(os.environ)))
     try:
@@ -244,10 +240,8 @@ def save_variables(values: Mapping[str, str]) -> None:
     """Store the user's own variables in `.env`, and trust this folder with them. Raises SettingsError."""
     store_variables(Path.cwd() / DOTENV, values)
     guarded = {name for f in fields(all_settings()) if f.metadata["folder"] != "free" for name in f.metadata["env"]}
-    guarded_values = {name: value for name, value in values.items() if name in guarded}
-    _trust_own(
-        [UntrustedValue(file=DOTENV, name=name, value=value, about="") for name, value in guarded_values.items()]
-    )
+    user_values = {name: value for name, value in values.items() if name in guarded}
+    _trust_own([UntrustedValue(file=DOTENV, name=name, value=value, about="") for name, value in user_values.items()])
 
 
 def save_task(path: Path, task: Task) -> None:
@@ -314,15 +308,12 @@ def _check_value(folder: Path, path: Path, line: int, check: str) -> UntrustedVa
 
 def notices(session: Session) -> list[str]:
     """Return a line that names the values ignored until trusted, and one for those never accepted."""
-    return [line for line in (_waiting_notice(session), refused_notice(session)) if line]
-
-
-def _waiting_notice(session: Session) -> str:
-    if not session.waiting:
-        return ""
-    line = f"Left out until you trust this folder (`autoagent trust`): {_locations(session.waiting)}."
-    has_state = any(value.setting == _STATE_SETTING and not value.name for value in session.waiting)
-    return f"{line} New runs are kept in your own state folder meanwhile." if has_state else line
+    lines = []
+    if session.waiting:
+        lines.append(f"Left out until you trust this folder (`autoagent trust`): {_locations(session.waiting)}.")
+        if any(value.setting == _STATE_SETTING and not value.name for value in session.waiting):
+            lines[0] += " New runs are kept in your own state folder meanwhile."
+    return [*lines, *filter(None, (refused_notice(session),))]
 
 
 def refused_notice(session: Session) -> str:

@@ -37,7 +37,7 @@ _EDITS = "N TEXT replaces goal N, N - drops it, + TEXT adds a goal"
 class RunSteering:
     """Let a person change a run.
 
-    `model` is the model of the run's own agent. Its sub-agents keep theirs. A resumed run keeps each change: those of
+    `model` is the model of the run's own agent. Its sub-agents keep theirs. A resumed run keeps each change: changes of
     the core are in the memory, all others are events.
     """
 
@@ -63,7 +63,7 @@ class RunSteering:
             "memory": ("recalled memories; /memory core [[--public] TEXT, ID, -ID]: the core", self._change_core),
             "undo": ("undo the last change of files, then earlier ones (--redo, --force)", self._undo),
         }
-        self.steering = Steering({word: what for word, (what, _) in self._words.items()}, self._run_word)
+        self.steering = Steering({word: summary for word, (summary, _) in self._words.items()}, self._run_word)
 
     def _run_word(self, word: str, rest: str) -> Change | None:
         try:
@@ -80,8 +80,8 @@ class RunSteering:
         settings = replace(self._settings, model=name)
         self._check_model(settings)
         model = self.plan.extensions.model(lambda: build.open_model(settings, self._console))
-        changed = f"the model is {model.name}, window {model.window:,} tokens"
-        start = self._changed_start(self._start.task, settings, model, changed)
+        change = f"the model is {model.name}, window {model.window:,} tokens"
+        start = self._changed_start(self._start.task, settings, model, change)
         return partial(self._apply, start, settings, act=lambda: self.model.switch(model))
 
     def _check_model(self, settings: Settings) -> None:
@@ -100,12 +100,12 @@ class RunSteering:
 
     def _available_models(self, settings: Settings, names: Sequence[str] | None = None) -> str:
         """List the available models, including the endpoint's."""
-        listing = settings.model_choice.provider.names
+        list_names = settings.model_choice.provider.names
         if names is None:
-            names = listing(settings.of_models) if listing else ()
+            names = list_names(settings.of_models) if list_names else ()
         suffix = f" and {len(names) - MAX_LISTED_MODELS:,} more" if len(names) > MAX_LISTED_MODELS else ""
-        listed = f"The endpoint has {', '.join(names[:MAX_LISTED_MODELS])}{suffix}. " if names else ""
-        return f"{listed}/model takes {model_forms(recorded=False)}."
+        endpoint_models = f"The endpoint has {', '.join(names[:MAX_LISTED_MODELS])}{suffix}. " if names else ""
+        return f"{endpoint_models}/model takes {model_forms(recorded=False)}."
 
     def _change_budget(self, amount: str) -> Change | None:
         if not amount:
@@ -128,8 +128,8 @@ class RunSteering:
         lines = _apply_edit(old_lines, edit) if edit else self._edit_lines(old_lines)
         if lines is None:
             raise SettingsError(f"/goals takes a change: {_EDITS}.")
-        known = {format_goal(goal): goal for goal in old_goals}
-        goals = tuple(known.get(line) or parse_and_explain(line, self._console.say) for line in lines)
+        goals_by_line = {format_goal(goal): goal for goal in old_goals}
+        goals = tuple(goals_by_line.get(line) or parse_and_explain(line, self._console.say) for line in lines)
         if goals == old_goals:
             return None
         if not 0 < len(goals) <= MAX_GOALS:
@@ -151,10 +151,10 @@ class RunSteering:
                 return lines
             if not answer:
                 return lines
-            if (edited := _apply_edit(lines, answer)) is None:
+            if (new_lines := _apply_edit(lines, answer)) is None:
                 self._console.say("That is not an edit of the goals.")
                 continue
-            lines = edited
+            lines = new_lines
             self._console.say("\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)) or "No goal.")
 
     def _change_core(self, rest: str) -> None:
@@ -200,17 +200,17 @@ class RunSteering:
 
     def _attach(self, name: str) -> Change | None:
         if not name:
-            self._console.say(f"Attached: {', '.join(self._attached_names()) or 'nothing'}. /add PATH attaches a file.")
+            self._console.say(f"Attached: {', '.join(self._attached_files()) or 'nothing'}. /add PATH attaches a file.")
             return None
-        message = self.attachments.attached(name)
+        message = self.attachments.read(name)
         return lambda record: record(message)
 
     def _detach(self, name: str) -> Change | None:
-        attached = self._attached_names()
-        dropped = [known for known in attached if name in ("", known)]
+        attachments = self._attached_files()
+        dropped = [attachment for attachment in attachments if name in ("", attachment)]
         if not dropped:
             missing = f"There is no attachment {name!r}. " if name else ""
-            raise SettingsError(f"{missing}Attached: {', '.join(attached) or 'nothing'}.")
+            raise SettingsError(f"{missing}Attached: {', '.join(attachments) or 'nothing'}.")
 
         def drop(record: Record) -> None:
             for attachment in dropped:
@@ -218,7 +218,7 @@ class RunSteering:
 
         return drop
 
-    def _attached_names(self) -> list[str]:
+    def _attached_files(self) -> list[str]:
         names: dict[str, None] = {}
         for event in read(self._settings.state_dir, self.run, (AgentMessage, Dropped)):
             if isinstance(event, AgentMessage) and event.attached:
@@ -227,10 +227,10 @@ class RunSteering:
                 names.pop(event.attachment, None)
         return list(names)
 
-    def _changed_start(self, task: Task, settings: Settings, model: Model, changed_part: str) -> Changed:
+    def _changed_start(self, task: Task, settings: Settings, model: Model, change: str) -> Changed:
         """Return the event of a change. Raises SettingsError if the prompt leaves no room in the model's window."""
         texts, guidance = self.plan.texts, self.plan.guidance
-        start = describe(task, settings, model, self.registry, self._start, texts, guidance, changed_part)
+        start = describe(task, settings, model, self.registry, self._start, texts, guidance, change)
         assert isinstance(start, Changed)
         values = to_logged({"model": settings.model, "budget": settings.budget})
         return replace(start, settings={**self._start.settings, **values})
@@ -247,11 +247,11 @@ class RunSteering:
 
 def _apply_edit(lines: Sequence[str], edit: str) -> list[str] | None:
     """Return the lines after a change as in `_EDITS`, or None if it is not understood."""
-    which, _, text = edit.partition(" ")
+    selector, _, text = edit.partition(" ")
     text = " ".join(text.split())
-    if which == "+" and text:
+    if selector == "+" and text:
         return [*lines, text]
-    if which.isdecimal() and 0 < int(which) <= len(lines) and text:
-        index = int(which) - 1
+    if selector.isdecimal() and 0 < int(selector) <= len(lines) and text:
+        index = int(selector) - 1
         return [*lines[:index], *([] if text == "-" else [text]), *lines[index + 1 :]]
     return None

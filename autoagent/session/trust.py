@@ -24,7 +24,7 @@ from autoagent.text.text_file import read_text, write_text
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Hold a folder, its trusted values (names by mark), and the time of the last change."""
+    """A folder, its trusted values (names by mark), and the time of the last change."""
 
     folder: str
     items: dict[str, str]
@@ -40,19 +40,19 @@ class Trusted:
     def __init__(self, base: Path) -> None:
         self.base = base
         self._folders = base / "folders"
-        self._known: dict[Path, set[str]] = {}
+        self._marks: dict[Path, set[str]] = {}
 
     def holds(self, folder: Path, mark: str) -> bool:
         """Return whether the folder is trusted with the value that has this mark."""
-        if folder not in self._known:
-            self._known[folder] = set(self._items(folder))
-        return mark in self._known[folder]
+        if folder not in self._marks:
+            self._marks[folder] = set(self._items(folder))
+        return mark in self._marks[folder]
 
     def add(self, folder: Path, items: Iterable[UntrustedValue]) -> None:
         """Trust the folder with these values as well. Raises SettingsError if that cannot be saved."""
         new_items = {item.mark: item.location for item in items}
         self.holds(folder, "")
-        self._known[folder] |= new_items.keys()
+        self._marks[folder] |= new_items.keys()
         with self._locked():
             content = {"v": 1, "folder": str(folder), "t": time.time(), "items": {**self._items(folder), **new_items}}
             write_text(self._file(folder), json.dumps(content, ensure_ascii=False, indent=1), private=True)
@@ -67,13 +67,13 @@ class Trusted:
         State inside a subfolder that was trusted by itself stays trusted. Raises SettingsError if this cannot be saved.
         """
         records = self.records()
-        states = [Path(record.folder) for record in records if set(record.items.values()) == {_STATE}]
-        others = {Path(record.folder) for record in records} - {folder, *states}
-        below = [state for state in states if folder in state.parents]
-        between = {state: state.parents[: state.parents.index(folder)] for state in below}
-        revoked = [folder, *(state for state in below if others.isdisjoint(between[state]))]
+        state_folders = [Path(record.folder) for record in records if set(record.items.values()) == {_STATE_NAME}]
+        other_folders = {Path(record.folder) for record in records} - {folder, *state_folders}
+        states_below = [state for state in state_folders if folder in state.parents]
+        folders_between = {state: state.parents[: state.parents.index(folder)] for state in states_below}
+        places = [folder, *(state for state in states_below if other_folders.isdisjoint(folders_between[state]))]
         with self._locked():
-            files = [self._file(place) for place in revoked if self._file(place).exists()]
+            files = [self._file(place) for place in places if self._file(place).exists()]
             for path in files:
                 path.unlink()
         return bool(files)
@@ -115,11 +115,11 @@ class Trusted:
             raise SettingsError(f"Your trust cannot be saved in {self.base}: {error.strerror}.") from error
 
 
-ID = "id"  # the file with the identity of a state folder
-IGNORED = ".gitignore"  # keeps the whole folder out of the user's repository
-_DRAFTS = (f".{ID}.", f".{IGNORED}.")  # prefixes of the temporary names of the two
-_ID_LENGTH = 64  # maximum characters of an identity
-_STATE = "runs and memory made here"  # the name of the value that is trusted in a state folder
+ID_FILE = "id"  # the identity of a state folder
+IGNORE_FILE = ".gitignore"  # keeps the whole folder out of the user's repository
+_DRAFTS = (f".{ID_FILE}.", f".{IGNORE_FILE}.")  # prefixes of the temporary names of the two
+_MAX_ID_BYTES = 64
+_STATE_NAME = "runs and memory made here"  # the name of the value that is trusted in a state folder
 
 
 def is_own(state: Path, trusted: Trusted) -> bool:
@@ -136,7 +136,7 @@ def is_empty(state: Path) -> bool:
     """Return whether the folder is missing, or holds nothing usable."""
     try:
         with os.scandir(state) as entries:
-            return all(entry.name in (ID, IGNORED) or entry.name.startswith(_DRAFTS) for entry in entries)
+            return all(entry.name in (ID_FILE, IGNORE_FILE) or entry.name.startswith(_DRAFTS) for entry in entries)
     except FileNotFoundError:
         return True
     except OSError:  # its next user will report why it cannot be used
@@ -161,9 +161,9 @@ def claim_folder(state: Path, trusted: Trusted) -> None:
             state.chmod(0o700)
     except OSError as error:
         raise SettingsError(f"The state folder {state} cannot be made: {error.strerror}.") from error
-    write_text(state / ID, f"{id}\n", private=True)
-    with suppress(SettingsError):  # git then shows the folder, which is harmless
-        write_text(state / IGNORED, "*\n", private=True)
+    write_text(state / ID_FILE, f"{id}\n", private=True)
+    with suppress(SettingsError):  # without it, git shows the folder, which is harmless
+        write_text(state / IGNORE_FILE, "*\n", private=True)
 
 
 def is_foreign(state: Path, run: str, trusted: Trusted) -> bool:
@@ -200,33 +200,33 @@ def release(state: Path, descriptor: int) -> None:
     with suppress(OSError):  # BlockingIOError: somebody else works here
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if is_empty(state):
-            (state / ID).unlink()
-            (state / IGNORED).unlink()
+            (state / ID_FILE).unlink()
+            (state / IGNORE_FILE).unlink()
             state.rmdir()
     os.close(descriptor)
 
 
 def _read_identity(state: Path) -> str:
     with suppress(OSError, UnicodeDecodeError):
-        descriptor = os.open(state / ID, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(state / ID_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            return os.read(descriptor, _ID_LENGTH).decode().strip()
+            return os.read(descriptor, _MAX_ID_BYTES).decode().strip()
         finally:
             os.close(descriptor)
     return ""
 
 
 def _state_value(state: Path, id: str) -> UntrustedValue:
-    return UntrustedValue(file="", name=_STATE, value=id, about="")
+    return UntrustedValue(file="", name=_STATE_NAME, value=id, about="")
 
 
-def find_trap(state: Path, *, itself: bool) -> tuple[Path, str] | None:
+def find_trap(state: Path, *, checks_state: bool) -> tuple[Path, str] | None:
     """Return a path in the state folder that is neither a file nor a folder, with its kind, or None.
 
-    With `itself`, the folder is checked too. A symbolic link leads elsewhere, and opening a pipe blocks. The logs of
-    the runs are checked when they are opened.
+    With `checks_state`, the state folder itself is checked, too. A symbolic link leads elsewhere, and opening a pipe
+    blocks. The logs of the runs are checked when they are opened.
     """
-    if itself and state.is_symlink():
+    if checks_state and state.is_symlink():
         return state, "a symbolic link"
     return next(_traps_in(state, 3, excluded=state / "runs"), None)
 

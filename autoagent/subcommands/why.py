@@ -17,7 +17,7 @@ from autoagent.core.model import Thoughts
 from autoagent.log.reader import find_run, read
 from autoagent.session import build
 from autoagent.session.earlier_runs import session_of_run
-from autoagent.session.prompt_replay import TRACED, BuiltPrompt, Traced, prompt_of_step, trace
+from autoagent.session.prompt_replay import PROMPT_EVENTS, BuiltPrompt, Traced, prompt_of_step, trace
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import given_in, run_ids_here
 from autoagent.terminal.output import echo, echo_json, minute, on_one_line
@@ -62,7 +62,7 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     if not as_json:
         _print_report(report, built)
     if ids:
-        traced = trace(read(state_dir, run, TRACED, until=step), step)
+        traced = trace(read(state_dir, run, PROMPT_EVENTS, until=step), step)
         report["without"] = _ask_again(session, traced, ids)
         if not as_json:
             _print_comparison(report["without"])

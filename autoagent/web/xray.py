@@ -32,7 +32,7 @@ def whole_prompt(built: BuiltPrompt) -> dict[str, Any]:
     `same` tells whether the rebuilt prompt has the sha256 of the sent prompt.
     """
     prompt, history = built.prompt(), built.sources.history.messages
-    lasting, memories, moment, goals = prompt.around
+    lasting, memories, moment, goals = prompt.other_texts
     newest = max((n for n, message in enumerate(history) if message.role == "assistant"), default=len(history))
     texts = {
         "system": [Text(prompt.messages[0].content, shared=True)],
