@@ -14,7 +14,7 @@ from provider_server import ProviderServer, Sent
 
 from autoagent.core.model import Usage
 from autoagent.extension import Setting
-from autoagent.session.services import Spent
+from autoagent.session.services import ReportedCosts
 from autoagent.settings import all_settings
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
@@ -55,7 +55,7 @@ def settings(server: ProviderServer, host: str, **more: Any) -> Setting:
     ],
 )
 def test_a_picture_costs_what_its_answer_says_it_took(model: str, usage: Any, cost: float | None) -> None:
-    spent = Spent()
+    spent = ReportedCosts()
     with ProviderServer({"POST /images/generations": Sent({**DRAWN, "usage": usage})}) as server:
         media = ChosenMedia(
             settings(server, "api.example", image_provider="dalle", openai_image_model=model), spent.add
@@ -77,7 +77,7 @@ def test_a_picture_costs_what_its_answer_says_it_took(model: str, usage: Any, co
     ],
 )
 def test_a_transcript_costs_what_its_minutes_cost(model: str, usage: Any, cost: float | None) -> None:
-    spent = Spent()
+    spent = ReportedCosts()
     with ProviderServer({"POST /audio/transcriptions": Sent({"text": "Hello.", "usage": usage})}) as server:
         media = ChosenMedia(
             settings(server, "api.example", audio_provider="openai", openai_audio_model=model), spent.add
@@ -89,7 +89,7 @@ def test_a_transcript_costs_what_its_minutes_cost(model: str, usage: Any, cost: 
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(("host", "cost"), [("127.0.0.1", 0.0), ("hub.example", None)])
 def test_another_company_is_not_free_and_a_machine_of_ones_own_is(host: str, cost: float | None) -> None:
-    spent = Spent()
+    spent = ReportedCosts()
     routes = {
         "POST /models/a/b": Sent(PNG, media_type="image/png"),
         "POST /models/c/d": Sent({"text": "Hello."}),
