@@ -194,6 +194,16 @@ def test_strict_schemas_require_every_property() -> None:
         assert args["properties"]["lines"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
 
 
+def test_a_strict_schema_is_made_of_a_servers_schema_that_requires_nothing() -> None:
+    place = Parameter("place", "object", schema={"type": "object", "properties": {"x": {"type": "number"}}})
+    move = CommandSpec("move", "Move", "files", "read", (place,))
+    with ScriptedServer(command("move", place={"x": 1}), rejects=["tools"]) as server:
+        model(server).complete(HELLO, commands=[move], max_tokens=99)
+        bound = server.requests[0].body["response_format"]["json_schema"]["schema"]
+        args = bound["properties"]["command"]["anyOf"][0]["properties"]["args"]
+        assert args["properties"]["place"]["required"] == ["x"]
+
+
 def test_the_way_is_probed_once_and_kept_private(tmp_path: Path) -> None:
     ways = tmp_path / "state" / "ways.json"
     with ScriptedServer(rejects=["tools", "temperature"]) as server:

@@ -236,16 +236,17 @@ def _python_problem(sandbox: Sandbox, python: str) -> str:
 def _folders(settings: Settings, start: Path) -> Iterator[Finding]:
     for check, name, private in (("workspace", settings.workspace, False), ("state", settings.state_dir, True)):
         folder = start / name
-        nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        # not Path.exists, which raises an error below a folder that may not be entered
+        nearest = next(parent for parent in (folder, *folder.parents) if os.path.exists(parent))  # noqa: PTH110
         if not nearest.is_dir():
             yield Finding(check, "fail", f"{nearest} is a file", "move it away, or choose another folder")
         elif not os.access(nearest, os.W_OK | os.X_OK):
             yield Finding(check, "fail", f"{nearest} is not writable", "change its mode, or choose another folder")
-        elif private and folder.exists() and (mode := folder.stat().st_mode & 0o077):
+        elif private and nearest == folder and (mode := folder.stat().st_mode & 0o077):
             problem = f"{folder} can be read by others (mode {mode | 0o700:o})"
             yield Finding(check, "warn", problem, f"chmod -R go= {folder}")
         else:
-            yield Finding(check, "ok", f"{folder}" + ("" if folder.exists() else " (created at the first start)"))
+            yield Finding(check, "ok", f"{folder}" + ("" if nearest == folder else " (created at the first start)"))
 
 
 def _snapshots(state_dir: Path, start: Path) -> Iterator[Finding]:

@@ -134,7 +134,7 @@ def strict_schema(node: Any) -> Any:
         return node
     schema = {key: strict_schema(value) for key, value in node.items()}
     if schema.get("type") == "object" and (properties := schema.get("properties")) is not None:
-        for name in properties.keys() - schema["required"]:
+        for name in properties.keys() - set(schema.get("required", ())):
             properties[name] = {"anyOf": [properties[name], {"type": "null"}]}
         schema["required"] = list(properties)
     return schema
