@@ -31,17 +31,17 @@ PACKAGE = ROOT / "autoagent"
 APART = ("fleet", "web")  # rooms whose lines, and those of their tests, are not counted with the others
 
 BOUNDS: Mapping[str, float] = {
-    "lines of autoagent/": 46_720,
-    "lines of tests/": 41_350,
+    "lines of autoagent/": 46_300,
+    "lines of tests/": 41_310,
     "arrows that point up": 0,
     "circles of modules": 0,
-    "functions of one statement": 894,
-    "private functions called once": 505,
+    "functions of one statement": 878,
+    "private functions called once": 495,
     "Protocols": 14,
     "files under 50 lines": 10,
     "file names that recur": 12,
     "settings loaded before the first prompt": 1,
-    "files executed before the first prompt": 190,
+    "files executed before the first prompt": 187,
     "files from a reply to the next prompt": 85,
     "settings": 80,
     "root flags shown": 16,
@@ -50,7 +50,7 @@ BOUNDS: Mapping[str, float] = {
     "'what' per 1,000 words of docstrings": 0.7,
     "relative pronouns per 1,000 words": 2.9,
     "semicolons per 1,000 words": 0.9,
-    "'one(s)' per 1,000 words": 5.3,
+    "'one(s)' per 1,000 words": 5.2,
 }
 """The most that each figure may be. Lower them as the figures fall; only a mended fault may raise one."""
 

@@ -140,7 +140,7 @@ class CommandSpec:
 
     @property
     def outward(self) -> bool:
-        """Return whether the command may act outward or irreversibly, as one that declares no effects may."""
+        """Return whether the command may act outward or irreversibly, as a command without declared effects may."""
         return self.effects is None or self.risk in OUTWARD
 
     def signature(self) -> str:

@@ -318,7 +318,7 @@ class Head:
         yield self.assignment_for(worker, folder, attended=attended)
 
     def _send_outgoing(self) -> None:
-        """Send each worker one of its first messages, so that a large folder does not keep the others waiting."""
+        """Send each worker some of its first messages, so that a large folder does not keep the others waiting."""
         for worker in self._workers.values():
             try:
                 message = next(worker.outgoing, None) if worker.outgoing else None

@@ -136,7 +136,7 @@ class Ledger:
             self._unlogged.setdefault(key[0], []).append(Unlogged(reserved[1], self._clock(), unsettled=True))
 
     def add_logged_cost(self, run: str, usd: float, tokens: int) -> None:
-        """Add the cost of a run's event, in USD and tokens, and drop the one or more calls that it covers."""
+        """Add the cost of a run's event, in USD and tokens, and drop the calls that it covers."""
         self._total.add(usd, tokens)
         self._spent.setdefault(run, Amount()).add(usd, tokens)
         calls = [call for call in self._unlogged.get(run, ()) if not call.unsettled]
@@ -148,7 +148,7 @@ class Ledger:
         self._unlogged[run] = calls
 
     def slow_down(self, seconds: float) -> None:
-        """Pause all requests, then send them less often, after the server refused one for its rate."""
+        """Pause all requests, then send them less often, after the server refused a request for its rate."""
         self._pause_end = max(self._pause_end, self._clock() + seconds)
         self._gap = min(MAX_GAP_SECONDS, max(MIN_GAP_SECONDS, 2 * self._gap))
 

@@ -3,7 +3,7 @@
 The structure of the reply decides, never its words. Thinking is ignored wherever it is, along with any drafts in it.
 The contents of an object's strings are never searched. An object that is cited (in quotation marks, a block quote,
 unknown markup, or a sentence) is not the reply's own. If only one command is in objects that are not cited, it is
-accepted, whatever surrounds it. If there are several different ones, the reply is refused, with a reason for the model.
+accepted, whatever surrounds it. A reply with several different commands is refused, with a reason for the model.
 The authorizers decide later whether the command may run.
 """
 
@@ -48,7 +48,7 @@ _QUOTES = {
 def find_command(text: str) -> dict[str, Any]:
     """Find the object with the command.
 
-    Raises ReplyError for no command, several different ones, a cited one, an unreadable object, or unfinished thinking.
+    Raises ReplyError for no, several different or only cited commands, an unreadable object, or unfinished thinking.
     """
     if not text.strip():
         raise ReplyError("The reply is empty; answer with one JSON object that holds a command.")

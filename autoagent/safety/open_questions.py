@@ -2,7 +2,7 @@
 
 A question is a file that its process holds locked while it waits: the lock ends with the process, so an abandoned
 question is never shown as open. Its answer is a second file beside it. Answering and ending a question both need the
-lock of the folder, so that one comes first and the other notices it.
+lock of the folder, so that the second notices the first.
 
 The folder and its files must belong to this user alone. Commands cannot access it: the workspace gate refuses the
 user's own state, and the sandbox hides it.

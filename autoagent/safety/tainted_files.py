@@ -103,7 +103,7 @@ class TaintedFiles:
         return next((m.source for m in list(self._marks.values()) if m.path.startswith(prefix)), "")
 
     def holds_own(self, path: str, own_files: Collection[str] = ()) -> bool:
-        """Return whether the file, or one in the folder, is the user's: neither in `own_files` nor merely tainted."""
+        """Return whether a file, or any in the folder, is the user's: neither in `own_files` nor merely tainted."""
         location = self._locate(path)
         for count, file in enumerate(self._files(location)):
             mark = self._nearest(file)

@@ -1,6 +1,6 @@
 """Parse the answers that a person types at a question about a command.
 
-Nothing runs without a plain authorization. After an answer that only resembles one, the user is asked again.
+Nothing runs without a plain authorization. After an answer that only resembles it, the user is asked again.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _not_json(error: json.JSONDecodeError) -> str:
 
 
 def restore_secrets(new_args: Mapping[str, Any], masked: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the edited arguments, with the secrets of `args` in place of the `masked` ones that are unchanged.
+    """Return the edited arguments, with the secrets of `args` in place of the unchanged `masked` values.
 
     Raises ValueError if an edited argument still holds a mask.
     """

@@ -58,7 +58,7 @@ def with_piped_input(flags: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _terminal() -> int | None:
-    """Open the terminal if stderr is one."""
+    """Open the terminal if stderr is a terminal."""
     try:
         return os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC) if sys.stderr.isatty() else None
     except OSError:

@@ -248,7 +248,7 @@ def test_logs_that_others_may_read_are_closed_to_them(home: Home) -> None:
 @pytest.mark.parametrize(("name", "code"), [(".autoagent", 2), (".autoagent/runs", 1), (".autoagent/memory", 1)])
 def test_a_file_where_a_folder_belongs_is_named(home: Home, name: str, code: int) -> None:
     home.write(name, "not a folder")
-    line = one_line(home.run("--demo", "-c", "--state-dir", ".autoagent"), code)
+    line = one_line(home.run("--demo", "-c", "-m", "local", "--state-dir", ".autoagent"), code)
     causes = "is a file|Not a directory|File exists|unable to open|cannot be used"
     assert re.search(rf"{re.escape(name)}\b.*({causes})", line), line
     assert home.read(name) == "not a folder"

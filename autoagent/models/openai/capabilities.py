@@ -41,7 +41,7 @@ def load(cache: Path | None, endpoint: str, model: str) -> Capability:
 
 
 def save(cache: Path | None, endpoint: str, model: str, capability: Capability) -> None:
-    """Store a record, if there is a cache. Of two processes that store one at once, one may be lost."""
+    """Store a record, if there is a cache. If two processes store records at once, the first may be lost."""
     if cache is None:
         return
     records = {**_read(cache), f"{endpoint} {model}": asdict(capability)}
