@@ -267,7 +267,8 @@ class Keeper(Role):
         assert self.rc.env is not None
         self.rc.memory.add(Message("note to myself", cause_by=Notes))
         first = await self.llm.aask("first?")
-        self.rc.env.publish_message(Message(f"on the way: {first}", cause_by=Action, sent_from=self))
+        message = Message(f"on the way: {first}", cause_by=Action, sent_from=self)
+        await asyncio.to_thread(self.rc.env.publish_message, message)  # the thread belongs to the same turn
         second = await self.llm.aask("second?")
         return self.said(f"{first} {second} {len(self.get_memories())}", self.actions[0])
 
@@ -293,6 +294,7 @@ def test_a_run_that_was_cut_anywhere_goes_on_as_if_it_was_not(place: Path, serve
     whole = log.read_bytes().splitlines(keepends=True)
     events = list(read(state, run))
     expected = [(e.agent, e.id, e.content) for e in sorted_by_role(events)]
+    assert sum(content.startswith("on the way: ") for _, _, content in expected) == 4
     asked = len(server.requests)
     assert asked == 8
     for cut in range(1, len(whole) - 1, every):

@@ -102,9 +102,6 @@ class Member:
 
         Yield nothing: each event is passed on as it is recorded.
         """
-        env = self.role.rc.env
-        assert env is not None
-        env.turns[threading.get_ident()] = self.turn
         with asyncio.Runner() as runner:
             while (turn := self.turns.get()) is not None:
                 self.current, self._message_count, self._agent_count = turn, 0, 0

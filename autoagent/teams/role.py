@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,7 +11,7 @@ from typing import Any
 
 from autoagent.core.errors import SettingsError
 from autoagent.teams.action import Action, Tool, UserRequirement, maybe_await, set_attributes, transcript
-from autoagent.teams.llm import Llm, Turn
+from autoagent.teams.llm import CURRENT_TURN, Llm, Turn
 from autoagent.teams.memory import Memory
 from autoagent.teams.message import Message, cause_of
 from autoagent.teams.plan import run_plan
@@ -336,16 +335,12 @@ class Role:
 
 
 class Environment:
-    """Roles in hiring order, and the messages they published.
-
-    `round` is the number of the last round. `turns` holds the current turns by thread.
-    """
+    """Roles in hiring order, the messages they published, and the number of the last round."""
 
     def __init__(self, desc: str = "", roles: Iterable[Role] = ()) -> None:
         self.desc = desc
         self.roles: list[Role] = []
         self.history = Memory()
-        self.turns: dict[int, Turn] = {}
         self.round = 0
         self.add_roles(roles)
 
@@ -381,8 +376,7 @@ class Environment:
 
         Ignore `peekable`, and a message that is already published, as MetaGPT does.
         """
-        turn = self.turns.get(threading.get_ident())
-        if turn is not None:
+        if (turn := CURRENT_TURN.get()) is not None:
             turn.publish(message)
         else:
             self.history.add(message)
