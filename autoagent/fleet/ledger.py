@@ -72,7 +72,7 @@ class Amount:
         self.tokens += tokens
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Unlogged:
     """The amount of a call that is over, until its run logs it. If `unsettled`, it is the reserved amount."""
 
@@ -136,16 +136,22 @@ class Ledger:
             self._unlogged.setdefault(key[0], []).append(Unlogged(reserved[1], self._clock(), unsettled=True))
 
     def add_logged_cost(self, run: str, usd: float, tokens: int) -> None:
-        """Add the cost of a run's event, in USD and tokens, and drop the calls that it covers."""
+        """Add the cost of a run's event, in USD and tokens, and drop the calls that it covers.
+
+        An unsettled call is covered by tokens of no settled call, or by an event more than LOG_SECONDS later.
+        """
         self._total.add(usd, tokens)
         self._spent.setdefault(run, Amount()).add(usd, tokens)
-        calls = [call for call in self._unlogged.get(run, ()) if not call.unsettled]
-        if match := next((call for call in calls if call.amount.tokens == tokens), None):
-            calls.remove(match)
-        else:
-            while calls and calls[0].amount.tokens <= tokens:
-                tokens -= calls.pop(0).amount.tokens
-        self._unlogged[run] = calls
+        calls = self._unlogged.get(run, [])
+        covered = [call for call in calls if not call.unsettled and call.amount.tokens == tokens][:1]
+        if not covered:
+            for call in calls:
+                if not call.unsettled and call.amount.tokens <= tokens:
+                    tokens -= call.amount.tokens
+                    covered.append(call)
+            earliest = self._clock() - LOG_SECONDS  # by now the run would have logged the cost of an earlier call
+            covered += [call for call in calls if call.unsettled and (tokens or call.since < earliest)]
+        self._unlogged[run] = [call for call in calls if call not in covered]
 
     def slow_down(self, seconds: float) -> None:
         """Pause all requests, then send them less often, after the server refused a request for its rate."""

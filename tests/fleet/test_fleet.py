@@ -426,6 +426,24 @@ def test_a_call_that_was_given_up_while_it_waited_is_not_granted() -> None:
     assert asks(ledger, 3) == [(3, True)]
 
 
+def test_a_call_of_unknown_cost_stays_reserved_while_its_run_logs_other_events() -> None:
+    now = [0.0]
+    ledger = Ledger(Ceilings(usd=3.0), lambda: now[0])
+    assert asks(ledger, 1) == [(1, True)]
+    ledger.leave_unsettled(("t", 1))
+    ledger.add_logged_cost("t", 0.0, 0)
+    assert asks(ledger, 2, run="u") == [], "the event of another agent of the run says nothing about the call"
+    ledger.add_logged_cost("t", 0.5, 50)
+    assert [number for number, _ in asks(ledger)] == [2], "the cost of the call is logged"
+
+    ledger = Ledger(Ceilings(usd=3.0), lambda: now[0])
+    assert asks(ledger, 1) == [(1, True)]
+    ledger.leave_unsettled(("t", 1))
+    now[0] = 11.0
+    ledger.add_logged_cost("t", 0.0, 0)
+    assert asks(ledger, 2, run="u") == [(2, True)], "a call that has cost nothing is never logged"
+
+
 def test_a_reply_shorter_than_reserved_makes_no_room_beyond_its_minute() -> None:
     now = [0.0]
     ledger = Ledger(Ceilings(tpm=25_000), lambda: now[0])
