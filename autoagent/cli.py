@@ -161,6 +161,11 @@ def _print_help_all(ctx: click.Context, parameter: click.Parameter, value: bool)
         ctx.exit()
 
 
+def _is_json_before() -> bool:
+    """Return whether --json stands before the subcommand."""
+    return bool(click.get_current_context().find_root().params.get("json_output"))
+
+
 def _add_common_flags(command: click.Command) -> None:
     """Add the common flags to a subcommand and its own subcommands, once. If it serves, add the flags of a run, too."""
     if getattr(command, "serves", False) and not any(parameter.name == "continuous" for parameter in command.params):
@@ -169,6 +174,9 @@ def _add_common_flags(command: click.Command) -> None:
         command.params[old_count:] = reversed(command.params[old_count:])  # decorators run from the last to the first
     if not any(parameter.name == "state_dir" for parameter in command.params):
         common_flags(command)
+    for parameter in command.params:
+        if parameter.name == "as_json":
+            parameter.default = _is_json_before
     if isinstance(command, click.Group):
         for child in command.commands.values():
             _add_common_flags(child)

@@ -19,7 +19,7 @@ from autoagent.core.events import Event, RunStarted
 from autoagent.core.frozen import dataclass
 from autoagent.core.task import Status
 from autoagent.log.event_log import EventLog
-from autoagent.log.reader import digest, effective, log_path, read, run_ids
+from autoagent.log.reader import digest, effective, find_run, log_path, read, run_ids
 from autoagent.session.session import Session
 from autoagent.settings import EMBEDDER, Settings
 from autoagent.terminal.console import Console
@@ -86,6 +86,11 @@ def newest_run(state_dir: Path, *, finished: bool = False) -> str:
         if finished or earlier.status is None or not earlier.status.ended_by_agent:
             return earlier.run
     raise StateError(f"There is no {'' if finished else 'unfinished '}run in {state_dir}.")
+
+
+def named_run(state_dir: Path, prefix: str | None) -> str:
+    """Return the run whose id begins with `prefix`, or without one the newest run. Raises StateError for none."""
+    return find_run(state_dir, prefix) if prefix else newest_run(state_dir, finished=True)
 
 
 def count_replies(settings: Settings, run: str, step: int | None = None) -> int:

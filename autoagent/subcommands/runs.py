@@ -16,7 +16,7 @@ from autoagent.core.errors import StateError
 from autoagent.core.events import Resumed, RunStarted
 from autoagent.fleet.command_line import FLEET_FOLDER
 from autoagent.log.checkpoint import load
-from autoagent.log.reader import digest, find_run, log_path, read
+from autoagent.log.reader import digest, log_path, read
 from autoagent.reply.file_reply import in_block
 from autoagent.session import build, earlier_runs
 from autoagent.session.permissions import enforce_inside
@@ -50,7 +50,7 @@ _full_option = click.option("--full", is_flag=True, help="Show results, argument
 
 
 @click.command("show")
-@click.argument("run", shell_complete=run_ids_here)
+@click.argument("run", required=False, shell_complete=run_ids_here)
 @click.option("--json", "as_json", is_flag=True, help="Print the events of the log.")
 @_step_option
 @_full_option
@@ -58,9 +58,9 @@ _full_option = click.option("--full", is_flag=True, help="Show results, argument
 @click.option("--export", metavar="FILE", help="Write it to FILE.md, or a report to FILE.html.")
 @click.pass_context
 def show(
-    ctx: click.Context, run: str, as_json: bool, step: int | None, full: bool, prompt: bool, export: str | None
+    ctx: click.Context, run: str | None, as_json: bool, step: int | None, full: bool, prompt: bool, export: str | None
 ) -> None:
-    """Show RUN from its log as it appeared on screen. RUN is any unique prefix of an id."""
+    """Show RUN from its log as it appeared on screen. RUN is any unique prefix of an id; default: the newest."""
     if export is not None and not export.endswith((".md", ".html")):
         raise click.UsageError("--export takes a file that ends in .md or .html.")
     if export is not None and (as_json or prompt):
@@ -68,7 +68,7 @@ def show(
     if export is not None and step is not None and export.endswith(".html"):
         raise click.UsageError("FILE.html holds the whole run; leave out --step.")
     settings = Session.read(ctx.obj).settings
-    run = find_run(settings.state_dir, run)
+    run = earlier_runs.named_run(settings.state_dir, run)
     if prompt:
         from autoagent.web.xray import prompt_text
 
@@ -114,17 +114,19 @@ def report(
     """Write RUN, from its log, as one HTML file that opens from disk and loads nothing.
 
     The report has the goals with their evidence, a timeline, the files, each step with its diff, result and prompt,
-    tokens and cost over time, and a search. RUN is any unique prefix of an id. Long texts are cut.
+    tokens and cost over time, and a search. RUN is any unique prefix of an id; default: the newest. Long texts are cut.
     """
     from autoagent.web.written import write_fleet, write_run
 
-    if sum(map(bool, (fleet, run, team))) != 1 or (compare and not run):
-        raise click.UsageError("Give one of: a RUN, optionally with --compare, --fleet DIR, --team RUN.")
+    if sum(map(bool, (fleet, run or compare, team))) > 1:
+        raise click.UsageError("Give at most one of: a RUN, optionally with --compare, --fleet DIR, --team RUN.")
     enforce_inside(output)
     if fleet:
         message = write_fleet(fleet, output)
     else:
-        message = write_run(Session.read(ctx.obj).settings.state_dir, output, run, compare=compare, team=team)
+        state_dir = Session.read(ctx.obj).settings.state_dir
+        run = None if team else earlier_runs.named_run(state_dir, run)
+        message = write_run(state_dir, output, run, compare=compare, team=team)
     echo(message, err=True)
 
 
@@ -139,7 +141,7 @@ def _show_events(console: Console, state_dir: Path, run: str, step: int | None, 
         events = read(state_dir, run) if step is None else digest(state_dir, run, step)
     last = None
     for event in events:
-        if step is not None and (event.step != step or event.agent or isinstance(event, RunStarted)):
+        if step is not None and (event.step != step or event.agent or event.seq < 0 or isinstance(event, RunStarted)):
             console.pass_over(event)
             continue
         if paced and last is not None:
@@ -161,20 +163,20 @@ MAX_PAUSE_SECONDS = 3.0  # even if the model or the user took longer
 
 
 @click.command("replay")
-@click.argument("run", shell_complete=run_ids_here)
+@click.argument("run", required=False, shell_complete=run_ids_here)
 @click.option("--fast", is_flag=True, help="Without pauses.")
 @_step_option
 @_full_option
 @click.option("--verify", "verify", is_flag=True, help="Check that the log explains every prompt that was sent.")
 @click.pass_context
-def replay(ctx: click.Context, run: str, fast: bool, step: int | None, full: bool, verify: bool) -> None:
+def replay(ctx: click.Context, run: str | None, fast: bool, step: int | None, full: bool, verify: bool) -> None:
     """Replay RUN step by step, at its own speed with long pauses cut short. No command is run, and no model is asked.
 
-    With --verify, show nothing: derive each prompt from the events before it and compare its sha256 with the prompt
-    that was sent. Exit 1 and name the first step that differs.
+    RUN is the newest by default. With --verify, show nothing: derive each prompt from the events before it and compare
+    its sha256 with the prompt that was sent. Exit 1 and name the first step that differs.
     """
     settings = Session.read(ctx.obj).settings
-    run = find_run(settings.state_dir, run)
+    run = earlier_runs.named_run(settings.state_dir, run)
     if verify:
         ctx.exit(_verify(settings.state_dir, run))
     at_terminal = sys.stdout.isatty()

@@ -17,7 +17,7 @@ from autoagent.core.services import ProcessExit
 from autoagent.log.event_log import EventLog
 from autoagent.log.reader import find_run
 from autoagent.session import build
-from autoagent.session.earlier_runs import newest_state, report_lost_events
+from autoagent.session.earlier_runs import named_run, newest_state, report_lost_events
 from autoagent.session.restoring import describe_outcome, finish, history_of_run, open_snapshots, workspace_of
 from autoagent.session.restoring import undo as undo_in
 from autoagent.session.services import open_sandbox
@@ -31,24 +31,24 @@ from autoagent.workspace.lock import sole_writer
 
 
 @click.command("undo")
-@click.argument("run", shell_complete=run_ids_here)
+@click.argument("run", required=False, shell_complete=run_ids_here)
 @click.option(
     "--to", type=click.IntRange(min=0), metavar="STEP", help="Go back to the state after STEP; 0: before the first."
 )
 @click.option("--redo", is_flag=True, help="Revert the last undo.")
 @click.option("--force", is_flag=True, help="Undo even if you have changed files since; a snapshot keeps them.")
 @click.pass_context
-def undo(ctx: click.Context, run: str, to: int | None, redo: bool, force: bool) -> None:
+def undo(ctx: click.Context, run: str | None, to: int | None, redo: bool, force: bool) -> None:
     """Restore the workspace of RUN to its state before the last step that changed something.
 
-    Repeat it to go back one more change. The present state is saved first, so that --redo can restore it. The agent is
-    told when the run is resumed. Nothing outside the workspace is undone.
+    RUN is the newest by default. Repeat it to go back one more change. The present state is saved first, so that --redo
+    can restore it. The agent is told when the run is resumed. Nothing outside the workspace is undone.
     """
     if to is not None and redo:
         raise click.UsageError("--to and --redo cannot be used together.")
     session = Session.open(ctx.obj)
     settings = session.settings
-    run = find_run(settings.state_dir, run)
+    run = named_run(settings.state_dir, run)
     session.check_made_here(run)
     with ExitStack() as stack:
         log = stack.enter_context(EventLog.open(settings.state_dir, run, mask=build.mask_of(settings)))

@@ -28,6 +28,25 @@ def test_a_step_alone_and_nothing_cut(served: Home, run: str) -> None:
     assert missing.code == 1 and "has 3 steps, and no step 9" in missing.err
 
 
+def test_without_a_run_it_is_the_newest(served: Home, server: ScriptedServer, run: str) -> None:
+    server.add(*FINISH)
+    assert served.run("-c", "-m", "none", *GOAL).code == 0
+    newest = next(other for other in served.runs if other != run)
+    assert served.succeed("show").out == served.succeed("show", newest).out
+    assert served.succeed("replay", "--fast").out == served.succeed("show", newest).out
+    assert served.succeed("report").err == f"Written to {newest}.html.\n"
+    assert f"the run {newest} can be undone" in served.run("undo").err
+    assert served.succeed("report", "--compare", run).err == f"Written to {run}-{newest}.html.\n"
+
+
+def test_json_may_stand_before_a_subcommand(served: Home, run: str) -> None:
+    assert served.succeed("--json", "runs").out == served.succeed("runs", "--json").out
+    assert json.loads(served.succeed("--json", "memory", "list").out) == []
+    step = served.succeed("--json", "show", run, "--step", "2").out
+    assert step == served.succeed("show", run, "--json", "--step", "2").out
+    assert min(json.loads(line)["seq"] for line in step.splitlines()) > 0, "only events of the log"
+
+
 def test_a_run_is_handed_on_as_a_file_that_needs_nothing_else(served: Home, run: str) -> None:
     assert served.run("show", run, "--full", "--export", "run.html").code == 0
     page = served.read("run.html")
