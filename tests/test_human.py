@@ -70,6 +70,17 @@ def test_a_message_that_lost_its_tail_is_not_shown_again() -> None:
     assert person.shown[1:] == ["[user]\nThe run begins.\n\nIt is nine.", "[user]\na: text\n\nIt is ten."]
 
 
+def test_a_message_that_begins_like_an_earlier_one_or_repeats_it_is_shown() -> None:
+    person = Person("read_file filename=a", "read_file filename=b")
+    model = person.as_model()
+    first = [Message("user", "1: Done.")]
+    model.complete(first, commands=[READ_FILE], max_tokens=100)
+    reply = Message("assistant", "...")
+    later = [*first, reply, Message("user", "1"), reply, Message("user", "1: Done.")]
+    model.complete(later, commands=[READ_FILE], max_tokens=100)
+    assert person.shown == ["[user]\n1: Done.", "[user]\n1", "[user]\n1: Done."]
+
+
 @pytest.mark.parametrize(
     ("line", "args"),
     [

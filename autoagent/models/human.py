@@ -43,7 +43,7 @@ class HumanModel:
     def __init__(self, show: Callable[[str], None], ask: Callable[[str], str]) -> None:
         self._show = show
         self._ask = ask
-        self._previous: tuple[Message, ...] = ()
+        self._earlier: tuple[Message, ...] = ()  # the last prompt
 
     def take_usage(self) -> Usage:
         return Usage()  # none other than the completions'
@@ -51,12 +51,14 @@ class HumanModel:
     def complete(self, messages: Sequence[Message], **options: Unpack[RequestOptions]) -> Completion:
         """Return the person's reply, which is free and never truncated. Raises StopRun at the end of the input."""
         messages, commands = without_calls(messages), options.get("commands")
+        earlier = list(self._earlier)
         for message in messages:
-            if message.role != "assistant" and not any(
-                old.role == message.role and old.content.startswith(message.content) for old in self._previous
-            ):
+            match = next((old for old in earlier if _is_same(old, message)), None)
+            if match is not None:
+                earlier.remove(match)
+            elif message.role != "assistant":
                 self._show(f"[{message.role}]\n{message.content}")
-        self._previous = tuple(messages)
+        self._earlier = tuple(messages)
         try:
             return Completion(self._command(commands) if commands else self._ask(_QUESTION), Usage())
         except (EOFError, TimeoutError) as error:
@@ -95,6 +97,11 @@ def parse_short_form(answer: str) -> str | None:
     if len(args) < len(words):  # a bare word, or a duplicate name
         return None
     return json.dumps({"command": {"name": name, "args": args}}, ensure_ascii=False)
+
+
+def _is_same(old: Message, new: Message) -> bool:
+    """Return whether the messages are the same, apart from paragraphs at the end that only the last message has."""
+    return old.role == new.role and f"{old.content}\n\n".startswith(f"{new.content}\n\n")
 
 
 def _is_json(text: str) -> bool:

@@ -122,7 +122,11 @@ class Programs:
                 else:
                     start.set_exception(error)
 
-        self._watch.begin()
+        try:
+            self._watch.begin()
+        except BaseException:  # Ctrl-C too
+            os.close(log)
+            raise
         try:
             place = self._workspace.display(output)
             launch = self._launch(argv, ".", {}, self._network, False)
