@@ -237,12 +237,12 @@ class WorkerPool:
             raise StopRun(answer.outcome)
         return answer
 
-    def record(self, member: RunningWorker, event: Event) -> Event:
+    def record(self, member: RunningWorker, event: Event, *, passing: bool = False) -> Event:
         """Append a sub-agent's event, to be shown later. Raises StopRun if the sub-agent was abandoned."""
         with self._lock:
             if member.outcome is not None:
                 raise StopRun(member.outcome)
-            stamped = self._append(member, event)
+            stamped = self._append(member, event, passing=passing)
         self.mailbox.wake()
         return stamped
 
@@ -294,11 +294,12 @@ class WorkerPool:
         elif member.state.start:
             member.starter.put(member.completion_message())
 
-    def _append(self, member: RunningWorker, event: Event) -> Event:
+    def _append(self, member: RunningWorker, event: Event, *, passing: bool = False) -> Event:
         """Append an event. The caller holds the lock."""
         if isinstance(event, Snapshot) and member.mailbox.isolation.workspace is not None:
             event = replace(event, apart=True)
-        stamped = self.log.append(replace(event, agent=member.key, step=max(event.step, member.state.step)))
+        event = replace(event, agent=member.key, step=max(event.step, member.state.step))
+        stamped = self.log.append(event, passing=passing)
         member.state.add(stamped)
         self._to_show.append(stamped)
         return stamped
@@ -327,7 +328,7 @@ class _SubAgentLog:
         return getattr(self._pool.log, name)
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
-        return self._pool.record(self._member, event)
+        return self._pool.record(self._member, event, passing=passing)
 
     def events(self, *, sub_agents: bool = False) -> Iterator[Event]:
         """Yield nothing: only the run's own agent follows other agents."""
