@@ -265,7 +265,11 @@ class Ask:
         while True:
             try:
                 line = self._ask_twice(question, self._form("decision"))
-            except (TimeoutError, StopRun):
+            except TimeoutError:
+                return Verdict(False, NOBODY)
+            except StopRun as error:
+                if error.outcome.status is not Status.UNANSWERED:  # a signal, Ctrl-C or Ctrl-D: the run can be resumed
+                    raise
                 return Verdict(False, NOBODY)
             answer = read_answer(line, self._yes, self._no)
             if answer == UserAnswer("run", 1):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from driver import FINISH, GOAL, Done, Home
+from driver import FINISH, GOAL, READY, Done, Home, Session
 from fakes import all_met, judging
 from server import Answer, Fault, ScriptedServer, command
 from test_session import QUESTION, opened
@@ -211,6 +212,29 @@ def test_what_a_person_misses_goes_to_the_agent_which_goes_on(served: Home, serv
     assert "Human feedback: From where?" in server.requests[2].prompt
     assert [event["text"] for event in served.log() if event["type"] == "feedback"] == ["From where?"]
     assert len(server.verifications) == 2
+
+
+@pytest.mark.parametrize(
+    ("leave", "status", "code"),
+    [(lambda session: session.types("\x04"), "stopped", 6), (lambda session: session.is_sent(signal.SIGTERM), "interrupted", 130)],
+)
+def test_a_run_that_is_left_at_this_question_asks_again_when_it_is_resumed(
+    served: Home, server: ScriptedServer, leave: Callable[[Session], None], status: str, code: int
+) -> None:
+    server.judges = judging("cannot tell")
+    server.add(WRITE, *FINISH, *FINISH)
+    with opened(served.terminal("-m", "none", *NOTE)) as session:
+        session.answers(QUESTION, "y -2")
+        session.sees("Accept it as done?")
+        session.sees(READY)
+        leave(session)
+        assert session.ends() == code
+    assert end(served) == (status, [])
+    with opened(served.terminal("resume")) as session:
+        session.answers(QUESTION, "y")
+        session.answers("Accept it as done?", "y")
+        assert session.ends() == 0
+    assert end(served) == ("finished", ["accepted"])
 
 
 def test_where_nobody_can_answer_a_claim_stays_one(served: Home, server: ScriptedServer) -> None:
