@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,17 @@ from fakes import Heard
 from server import Broken, Command, Fault, Reply, Request, ScriptedServer, command
 
 from autoagent.core.commands import CommandSpec, Parameter
-from autoagent.core.errors import ContextOverflow, ModelError, QuotaExceeded, SettingsError, SetupError, Unreachable
+from autoagent.core.errors import (
+    ContextOverflow,
+    ModelError,
+    QuotaExceeded,
+    SettingsError,
+    SetupError,
+    StopRun,
+    Unreachable,
+)
 from autoagent.core.model import Message, Price, ToolCall, Usage
+from autoagent.core.task import Outcome, Status
 from autoagent.models import pricing
 from autoagent.models.openai.chat import UNKNOWN_WINDOW, OpenAIModel, Overrides
 from autoagent.models.openai.embeddings import OpenAIEmbedder
@@ -481,6 +491,19 @@ def test_a_cut_answer_is_paid_for_too(server: ScriptedServer) -> None:
     assert (spent.prompt, spent.completion) == (100, 10)
     cut = asked.take_usage()
     assert (cut.prompt, cut.completion) == (13, 3)
+
+
+@pytest.mark.parametrize("reason", [StopRun(Outcome(Status.STOPPED, "The fleet stops.")), KeyboardInterrupt()])
+def test_a_request_that_ends_while_it_waits_for_its_turn_costs_nothing(
+    server: ScriptedServer, reason: BaseException
+) -> None:
+    def no_turn(heed: Callable[[], float], send: Callable[[], Any]) -> Any:
+        raise reason
+
+    waiting = OpenAIModel(name="m", endpoint=endpoint(server, around=no_turn), count=words)
+    with pytest.raises(type(reason)):
+        waiting.complete(HELLO, max_tokens=9)
+    assert (waiting.take_usage(), server.requests) == (Usage(), [])
 
 
 def test_prices_known_unknown_and_none() -> None:

@@ -216,7 +216,10 @@ def test_what_a_person_misses_goes_to_the_agent_which_goes_on(served: Home, serv
 
 @pytest.mark.parametrize(
     ("leave", "status", "code"),
-    [(lambda session: session.types("\x04"), "stopped", 6), (lambda session: session.is_sent(signal.SIGTERM), "interrupted", 130)],
+    [
+        (lambda session: session.types("\x04"), "stopped", 6),
+        (lambda session: session.is_sent(signal.SIGTERM), "interrupted", 130),
+    ],
 )
 def test_a_run_that_is_left_at_this_question_asks_again_when_it_is_resumed(
     served: Home, server: ScriptedServer, leave: Callable[[Session], None], status: str, code: int

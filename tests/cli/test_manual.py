@@ -8,7 +8,9 @@ from driver import Home
 def test_each_subcommand_has_a_manual_page_made_from_its_help(home: Home) -> None:
     page = home.run("man", "show").out
     assert page.startswith('.TH AUTOAGENT-SHOW 1 "" "autoagent ')
-    assert "\n.B autoagent show\n[OPTIONS] [RUN]\n" in page and "\n.TP\n.B \\-\\-export FILE\nWrite it to FILE.md" in page
+    assert (
+        "\n.B autoagent show\n[OPTIONS] [RUN]\n" in page and "\n.TP\n.B \\-\\-export FILE\nWrite it to FILE.md" in page
+    )
     assert "\n.B add [OPTIONS] [TEXT]\nRemember TEXT" in home.run("man", "memory").out
     assert "Did you mean 'show'?" in home.run("man", "shwo").err
     done = home.run("man", "install")

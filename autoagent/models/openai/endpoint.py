@@ -155,14 +155,22 @@ class Endpoint:
         Model.complete does, and Refused if the endpoint rejects the request as it is.
         """
 
+        heed = listener.heed if listener else partial(float, math.inf)
+        is_sent = False
+
+        def send() -> T:
+            nonlocal is_sent
+            remaining = heed()
+            is_sent = True
+            return self._attempt(path, body, read, listener, remaining)
+
         def attempt() -> T:
+            nonlocal is_sent
+            is_sent = False
             try:
-                if self._around is not None:
-                    heed = listener.heed if listener else partial(float, math.inf)
-                    return cast(T, self._around(heed, partial(self._attempt, path, body, read, listener)))
-                return self._attempt(path, body, read, listener)
+                return cast(T, self._around(heed, send)) if self._around else send()
             except BaseException as error:  # Ctrl-C too
-                if _is_charged(error):
+                if is_sent and _is_charged(error):
                     on_charge()
                 raise
 
@@ -190,13 +198,22 @@ class Endpoint:
         except (ModelError, SetupError):
             return []
 
-    def _attempt(self, path: str, body: Mapping[str, Any] | None, read: Read[T], listener: Listener | None = None) -> T:
-        """Send one request, and convert the client's errors to ours, or to a Fault to retry."""
+    def _attempt(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None,
+        read: Read[T],
+        listener: Listener | None = None,
+        remaining: float = math.inf,
+    ) -> T:
+        """Send one request, and convert the client's errors to ours, or to a Fault to retry.
+
+        `remaining` is how many seconds the run has left.
+        """
         import_openai()
         import httpx2
         import openai
 
-        remaining = listener.heed() if listener else math.inf
         end = time.monotonic() + self._timeouts.total
         try:
             with (
