@@ -589,6 +589,14 @@ def test_a_folder_of_hooks_around_the_repository_leaves_the_rest_of_it_free(work
     assert [line.split(" ")[0] for line in workspace.watch.take_report()] == ["pre-push"]
 
 
+def test_a_guarded_file_that_is_too_large_to_be_restored_is_reported_as_deleted(workspace: Workspace) -> None:
+    (workspace.root / ".envrc").write_bytes(b"#" * (2 << 20))
+    workspace.watch.begin()
+    (workspace.root / ".envrc").unlink()
+    workspace.watch.end()
+    assert workspace.watch.take_report() == [".envrc was deleted by a program, and is too large to be restored."]
+
+
 def test_what_an_allowed_change_of_the_configuration_names_is_guarded_at_once(workspace: Workspace) -> None:
     repository(workspace, {"config": ""})
     workspace.write(".githooks/pre-commit", b"a file like any other")

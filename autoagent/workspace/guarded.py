@@ -523,32 +523,36 @@ class GuardedFiles:
     def _replace(self, path: str, present: _FileState | None, allowed: _FileState | None) -> None:
         """Restore or remove a file, and report it. Removed folder permissions are restored before a second attempt."""
         folder, _, name = path.rpartition("/")
-        accepted, copy_note = self._accepted.pop(path, None), ""
-        for may_retry in (True, False):
+        accepted = self._accepted.pop(path, None)
+        copy_note = self._copy_to_quarantine(name, present) if present else ""
+        try:
             try:
-                with self._open_folder(folder or ".") as parent:
-                    if present and not copy_note:
-                        copy_note = self._copy_to_quarantine(name, present)
-                    if allowed and allowed.data is not None:
-                        replace_in(parent, name, allowed.data, allowed.mode)
-                        if state := self._state_of(path, os.stat(name, dir_fd=parent, follow_symlinks=False)):
-                            self._accepted[path] = state
-                    elif present:
-                        os.unlink(name, dir_fd=parent)
-                break
-            except OSError as error:
-                if may_retry and isinstance(error, PermissionError):
-                    with suppress(OSError):
-                        self._restore_permissions(folder)
-                elif present:
-                    self._report.append(f"{path} would run as the user later; it cannot be removed: {error.strerror}.")
-                if not may_retry:
-                    if accepted:  # its folder may come back, as while a program moves it
-                        self._accepted[path] = accepted
-                    return
-        is_removed = not allowed or allowed.data is None
-        outcome = "removed" if is_removed else "restored" if allowed is accepted else "reduced to harmless entries"
+                self._put(path, present, allowed)
+            except PermissionError:
+                with suppress(OSError):
+                    self._restore_permissions(folder)
+                self._put(path, present, allowed)
+        except OSError as error:
+            if present:
+                self._report.append(f"{path} would run as the user later; it cannot be put back: {error.strerror}.")
+            if accepted:  # its folder may come back, as while a program moves it
+                self._accepted[path] = accepted
+            return
+        outcome = "restored" if allowed is accepted else "reduced to harmless entries"
+        if allowed is None or allowed.data is None:
+            outcome = "removed" if present else "deleted by a program, and is too large to be restored"
         self._report.append(f"{path} was {outcome}{copy_note}.")
+
+    def _put(self, path: str, present: _FileState | None, allowed: _FileState | None) -> None:
+        """Write the allowed state of a file, or remove the present file. Raises OSError."""
+        folder, _, name = path.rpartition("/")
+        with self._open_folder(folder or ".") as parent:
+            if allowed and allowed.data is not None:
+                replace_in(parent, name, allowed.data, allowed.mode)
+                if state := self._state_of(path, os.stat(name, dir_fd=parent, follow_symlinks=False)):
+                    self._accepted[path] = state
+            elif present:
+                os.unlink(name, dir_fd=parent)
 
     def _copy_to_quarantine(self, name: str, state: _FileState) -> str:
         """Copy a file that is to be removed. Return a note on the path of the copy, or on why there is none."""
