@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -466,6 +467,15 @@ def test_what_has_no_price_is_named_once() -> None:
     text = " ".join(screen.text.split())
     assert text.count("THE COST OF THIS RUN IS UNKNOWN: no price is known for generate_image.") == 1
     assert "$?" in text
+
+
+def test_the_model_of_a_worker_that_has_no_price_is_named_and_not_the_runs_own() -> None:
+    screen = Screen()
+    screen.console.show(run_started())
+    screen.console.show(replace(run_started(model="unlisted"), agent="1"))
+    screen.console.show(Rejected(agent="1", text="", problem="", usage=Usage(cost=None)))
+    screen.console.show(thought(Thoughts("Next."), Call("1", "list_files", {})))
+    assert "no price is known for unlisted." in " ".join(screen.text.split())
 
 
 def test_what_a_rule_allows_is_shown() -> None:

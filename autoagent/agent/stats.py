@@ -11,8 +11,8 @@ from autoagent.core.commands import Proof
 from autoagent.core.model import Usage
 from autoagent.core.task import VERIFICATION, Task
 
-GoalStatus = Proof | Literal["unmet", ""]
-"""The proof that a goal is met, or that its check fails."""
+GoalStatus = Proof | Literal[""]
+"""The proof of a goal, or '' if nothing is known."""
 
 EMBEDDING = "embedding"  # purpose of an embedder's cost
 
@@ -29,7 +29,7 @@ class RunStats:
         self.run = ""
         self.task: Task | None = None
         self.model = self.host = ""
-        self.unpriced = ""  # the first model or command with an unknown price
+        self.unpriced = ""  # the first model, or purpose of a call, whose cost is unknown
         self.by_model: dict[str, Usage] = {}  # usage by model, or by purpose
         self._models: dict[str, str] = {}  # model by agent
         self.budget = 0.0  # USD; 0 means none
@@ -38,7 +38,7 @@ class RunStats:
         self.commands: Counter[str] = Counter()  # started commands, by name
         self.changed: dict[str, None] = {}  # workspace paths in the order of their first change
         self.lines: dict[str, tuple[int, int]] = {}  # lines added and removed by path, from the approved diffs
-        self._diffs: dict[str, str] = {}  # proposed diffs by agent and call id
+        self._diffs: dict[tuple[str, str], str] = {}  # proposed diffs by agent and call id
         self._started_at = 0.0  # when this process started
         self._earlier_seconds = 0.0  # worked by earlier processes
         self.met: dict[int, bool] = {}  # goals with a check, from 0, as last checked; empty after an undo
@@ -54,18 +54,15 @@ class RunStats:
             case events.Started():
                 self.commands[event.call.name] += 1
             case events.Proposed() if event.is_diff:
-                self._diffs[f"{event.agent} {event.call.id}"] = event.preview
+                self._diffs[event.agent, event.call.id] = event.preview
             case events.Returned():
                 self.changed |= dict.fromkeys(event.meta.products)
-                diff = self._diffs.pop(f"{event.agent} {event.call_id}", "")
+                diff = self._diffs.pop((event.agent, event.call_id), "")
                 if diff and len(event.meta.products) == 1:
-                    [path], signs = event.meta.products, [line[:1] for line in diff.split("\n")[2:]]
+                    path = event.meta.products[0]
+                    signs = [line[:1] for line in diff.split("\n")[2:]]  # without the two lines of the header
                     added, removed = self.lines.get(path, (0, 0))
                     self.lines[path] = added + signs.count("+"), removed + signs.count("-")
-            case events.Thought() | events.Rejected() | events.Answered() if event.usage.cost is None:
-                self.unpriced = self.unpriced or self.model
-            case events.Spent(usage=Usage(cost=None)):
-                self.unpriced = self.unpriced or (event.purpose if event.purpose in self.commands else self.model)
         self._attribute_usage(event)
         if event.agent:
             self._budget.add_spending(event)
@@ -95,7 +92,7 @@ class RunStats:
                 self.outcome, self.proofs = event, event.goals
 
     def _attribute_usage(self, event: events.Event) -> None:
-        """Add the usage in an event to its model."""
+        """Add the usage in an event to its model, or to its purpose."""
         if isinstance(event, events.RunStarted):
             self._models[event.agent] = event.model
         elif isinstance(event, (events.Thought, events.Rejected, events.Answered, events.Spent)):
@@ -103,6 +100,8 @@ class RunStats:
             purpose = "" if isinstance(event, (events.Thought, events.Rejected)) else event.purpose
             if purpose in (*self.commands, EMBEDDING, VERIFICATION):
                 name = purpose
+            if event.usage.cost is None:
+                self.unpriced = self.unpriced or name
             if event.usage != Usage():
                 self.by_model[name] = self.by_model.get(name, Usage()) + event.usage
 

@@ -13,7 +13,7 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -85,31 +85,31 @@ class Fleet(AbstractContextManager["Fleet"]):
             rows = {job.id: Row(job) for job in task_list.jobs}
             self.state = FleetState(self.out, LIMITS, rows, made=os.urandom(16).hex())
         self.state.settings = {**LIMITS, **self.state.settings, **limits}
-        self._engine = engine_of(self.state, session)
-        try:
-            self._record = FleetRecord(self.out, build.mask_of(session.settings))
-        except StateError:
-            self._engine.close()
-            raise
-        self._screen = FleetScreen(self.state, as_json=json) if json is not None else None
-        if self._screen:
-            self._record.on_line = self._screen.show_entry
-        if tasks is None:
-            end_orphans(self.state)
-            self._record.add("limits", settings=limits)
-        else:
-            versions = {"version": __version__, "python": platform.python_version()}
-            jobs = [asdict(job) for job in task_list.jobs]
-            with suppress(SettingsError):  # reading the fleet's state reports that
-                session.trusted.add(self.out.resolve(), [self.state.origin])
-            self._record.add("fleet", made=self.state.made, settings=self.state.settings, runs=jobs, **versions)
         if has_shared_memory:
             flags["memory_index"] = f"fleet-{self.state.made[:16]}"  # the same on resume
-        default_patience = UNATTENDED_PATIENCE if session.settings.continuous else ATTENDED_PATIENCE
-        self.head = Head(self.state, self._record, flags, self._engine, session.settings.patience or default_patience)
-        self.head.not_copied = {self.out.resolve(), *(Path(p).resolve() for p in protected_paths(session.settings))}
-        if self._screen:
-            self.head.notify = self._screen.say
+        self._screen = FleetScreen(self.state, as_json=json) if json is not None else None
+        with ExitStack() as stack:
+            engine = engine_of(self.state, session)
+            stack.callback(engine.close)
+            record = FleetRecord(self.out, build.mask_of(session.settings))
+            stack.callback(os.close, record.lock)
+            if self._screen:
+                record.on_line = self._screen.show_entry
+            if tasks is None:
+                end_orphans(self.state)
+                record.add("limits", settings=limits)
+            else:
+                versions = {"version": __version__, "python": platform.python_version()}
+                jobs = [asdict(job) for job in task_list.jobs]
+                with suppress(SettingsError):  # reading the fleet's state reports that
+                    session.trusted.add(self.out.resolve(), [self.state.origin])
+                record.add("fleet", made=self.state.made, settings=self.state.settings, runs=jobs, **versions)
+            default_patience = UNATTENDED_PATIENCE if session.settings.continuous else ATTENDED_PATIENCE
+            self.head = Head(self.state, record, flags, engine, session.settings.patience or default_patience)
+            self.head.not_copied = {self.out.resolve(), *(Path(p).resolve() for p in protected_paths(session.settings))}
+            if self._screen:
+                self.head.notify = self._screen.say
+            self._resources = stack.pop_all()
 
     def __iter__(self) -> Iterator[Row]:
         """Yield each run as it ends."""
@@ -123,12 +123,11 @@ class Fleet(AbstractContextManager["Fleet"]):
         """Release the folder."""
         if self._screen:
             self._screen.close(self.head.ledger.exhausted)
-        self._engine.close()
-        os.close(self._record.lock)
+        self._resources.close()
 
 
 def engine_of(state: FleetState, session: Session) -> Engine:
-    """Return the fleet's engine. Raises SetupError, StateError."""
+    """Return the fleet's engine. Raises SettingsError, SetupError, StateError."""
     if state.settings["engine"] == "local":
         return Engine()
     from autoagent.fleet.ray_engine import RayEngine
@@ -154,12 +153,17 @@ def shared_memory(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def variables_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings as environment variables, for a worker on a machine without their sources."""
+    """Return settings as environment variables, for a worker on a machine without their sources.
+
+    Raises SettingsError for a list with an entry that a variable cannot hold.
+    """
     variables: dict[str, str] = {}
     for name, value in values.items():
         metadata = Settings.__dataclass_fields__[name].metadata
         text = ", ".join(value) if isinstance(value, tuple) else str(value)
         words = [text, *(metadata["choices"] or ())]
+        if metadata["env"] and isinstance(value, tuple) and any("," in entry for entry in value):
+            raise SettingsError(f"{name}: an entry with a comma cannot be passed to the workers of --engine ray.")
         with suppress(StopIteration):
             text = next(word for word in words if word and parse(name, word, name) == value)
             variables |= {variable: text for variable in metadata["env"][:1]}

@@ -34,9 +34,10 @@ from fleets import (
 )
 from server import Fault, Reply, ScriptedServer, command
 
-from autoagent.core.errors import StateError
+from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.model import Price
 from autoagent.fleet import Fleet
+from autoagent.fleet.lead import variables_of
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
 
 
@@ -334,6 +335,21 @@ def test_python_iterates_over_results(place: Path, server: ScriptedServer, monke
     assert_done_once(place / "out", ["a.1", "a.2"])
     with pytest.raises(StateError, match="already has a fleet"):
         Fleet(given, out="out")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((place / "out/fleet.jsonl").stat().st_size, limit[1]))  # a full disk
+    try:
+        with pytest.raises(StateError, match="File too large"):
+            Fleet(out="out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    with Fleet(out="out") as fleet:
+        assert list(fleet) == [], "the failed attempt has left no lock behind"
+
+
+def test_a_list_that_no_variable_can_hold_is_named_before_a_worker_on_another_machine_starts_without_it() -> None:
+    assert variables_of({"shell_denylist": ("rm", "dd")}) == {"SHELL_DENYLIST": "rm, dd"}
+    with pytest.raises(SettingsError, match="shell_denylist: an entry with a comma"):
+        variables_of({"shell_denylist": ("echo a,b",)})
 
 
 @pytest.mark.slow
