@@ -81,7 +81,7 @@ class Question:
         stems_of = [{stem for stem in self._weights if _words(piece).contain(stem)} for piece in pieces]
         chosen: set[int] = set()
         covered: set[str] = set()
-        room = limit
+        room = limit - len("…")
         while True:
             gains = [
                 min(len(piece) / FULL_PIECE_CHARACTERS, 1.0)

@@ -77,7 +77,9 @@ def show(
         page_out(prompt_text(settings.state_dir, run, step))
         return
     if as_json:
-        _show_events(build.open_console(settings, json=True, replays=True), settings.state_dir, run, step)
+        console = build.open_console(settings, json=True, replays=True)
+        _show_events(console, settings.state_dir, run, step)
+        _require_step(console, step)
         return
     if export is not None:
         enforce_inside(Path(export))
@@ -152,9 +154,14 @@ def _show_events(console: Console, state_dir: Path, run: str, step: int | None, 
 
 def _show_end(console: Console, log: Path, step: int | None) -> None:
     """Show the report of a run if all of it was shown. Raises StateError if the run has no such step."""
+    _require_step(console, step)
     if step is None:
         console.report(log)
-    elif console.tally.step < step:
+
+
+def _require_step(console: Console, step: int | None) -> None:
+    """Raise StateError if the run that the console has shown has no such step."""
+    if step is not None and console.tally.step < step:
         steps = counted(console.tally.step, "step")
         raise StateError(f"The run {console.tally.run} has {steps}, and no step {step}.")
 

@@ -25,6 +25,7 @@ from autoagent.terminal.line_editor import POLL_SECONDS, Watch
 from autoagent.text.sanitize import shorten
 
 _MAX_SUBJECT_CHARACTERS = 20_000  # of a question, on other terminals
+_TOO_LATE = "The answer typed here came too late and does not count."
 
 
 class AnsweredElsewhere(Exception):
@@ -124,7 +125,7 @@ class QuestionDesk:
                 if (remote_answer := wait.close()) is None:
                     return typed or ""
                 if typed:
-                    self._say("The answer typed here came too late and does not count.")
+                    self._say(_TOO_LATE)
                 return self._accept(remote_answer)
         except TimeoutError:
             ends_run = wait.by_user and self._terms.ends_run
@@ -150,7 +151,9 @@ class QuestionDesk:
         while self._unanswered and (line := read_line()) is not None:
             if line.strip():
                 question, wait = self._unanswered.pop(0)
-                self._late_answers.append((question, wait.close() or line.strip()))
+                if remote_answer := wait.close():
+                    self._say(_TOO_LATE)
+                self._late_answers.append((question, remote_answer or line.strip()))
 
     def take_late(self) -> list[tuple[Question, str]]:
         """Return the late answers received since the last call, each with its question."""

@@ -24,8 +24,9 @@ def test_a_step_alone_and_nothing_cut(served: Home, run: str) -> None:
     assert short.startswith("-- step 2 | ") and "COMMAND = read_file" in short and "write_to_file" not in short
     assert "  | line 30 <b>" not in short and "  | line 30 <b>" in full
     assert served.run("replay", run, "--fast", "--step", "2", "--full").out == full
-    missing = served.run("show", run, "--step", "9")
-    assert missing.code == 1 and "has 3 steps, and no step 9" in missing.err
+    for flags in ((), ("--json",)):
+        missing = served.run("show", run, "--step", "9", *flags)
+        assert (missing.code, missing.out) == (1, "") and "has 3 steps, and no step 9" in missing.err
 
 
 def test_without_a_run_it_is_the_newest(served: Home, server: ScriptedServer, run: str) -> None:

@@ -92,3 +92,9 @@ def test_a_fact_is_pushed_for_a_question_in_another_language_if_the_embedder_kno
         memory.add("Der Wein ist im Keller")
         found = memory.recall("In which harbour lies the ferry", pushed=True).memories
         assert [one.text for one in found] == ["Die Fähre liegt im nördlichen Hafen"][:pushed]
+
+
+def test_a_passage_is_never_longer_than_asked() -> None:
+    text = f"{'Nothing of it. ' * 9}{'The ferry ' + 'goes ' * 16 + 'early.'} {'Nothing of it. ' * 9}"
+    for limit in range(20, len(text)):
+        assert len(Question({"ferry": 1}, 10).passage(text, limit)) <= limit

@@ -46,11 +46,13 @@ def open_builtin(opening: EmbedderOpening | None = None) -> Embedder:
 
 def examine_wordllama(settings: ModelSettings, argument: str) -> Iterator[Finding]:
     """Report for `autoagent doctor` whether WordLlama can be used."""
-    if importlib.util.find_spec("wordllama"):
-        yield Finding("embedder", "ok", "the built-in word vectors are installed")
-    else:
-        problem = "the built-in word vectors are not installed"
+    try:
+        WordLlamaEmbedder()
+    except ImportError as error:
+        problem = f"the built-in word vectors are not installed: {error}"
         yield Finding("embedder", "warn", problem, "pip install 'autoagent[local]'")
+    else:
+        yield Finding("embedder", "ok", "the built-in word vectors are installed")
 
 
 def open_minilm(opening: EmbedderOpening) -> Embedder:
@@ -61,8 +63,7 @@ def open_minilm(opening: EmbedderOpening) -> Embedder:
 def examine_minilm(settings: ModelSettings, argument: str) -> Iterator[Finding]:
     """Report for `autoagent doctor` whether MiniLM can be used."""
     try:
-        _installed_file(*_WEIGHTS)
-        _installed_file(*_TOKENIZER)
+        MiniLmEmbedder()
     except SetupError as error:
         yield Finding("embedder", "fail", str(error), _INSTALL_MINILM)
     else:
