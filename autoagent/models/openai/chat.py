@@ -318,7 +318,9 @@ class OpenAIModel:
         limit = next((name for name in order if name not in excluded), None)
         body: dict[str, Any] = {
             "model": self.name,
-            "messages": wire.to_json(messages, excluded if "tools" in parameters else (*excluded, wire.TOOL_MESSAGES)),
+            "messages": wire.encode_messages(
+                messages, excluded if "tools" in parameters else (*excluded, wire.TOOL_MESSAGES)
+            ),
             "stream": True,
             "stream_options": {"include_usage": True},
             **parameters,

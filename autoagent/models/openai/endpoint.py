@@ -41,6 +41,7 @@ from autoagent.models.openai.response import (
     read_object,
 )
 from autoagent.models.openai.retry import Fault, RetryPolicy, with_retries
+from autoagent.models.openai.wire import encode
 from autoagent.network.addresses import is_private
 from autoagent.network.connections import Deadline
 from autoagent.settings import OPENAI_URL
@@ -256,7 +257,7 @@ class Endpoint:
         times = self._timeouts
         timeout = httpx2.Timeout(max(0.01, min(times.silence, limit)), connect=max(0.01, min(times.connect, limit)))
         options = openai.RequestOptions(timeout=timeout)
-        send = self._client.get if body is None else partial(self._client.post, body=body)
+        send = self._client.get if body is None else partial(self._client.post, content=encode(body))
         for _ in range(MAX_REDIRECTS + 1):
             try:
                 response = send(path, cast_to=httpx2.Response, options=options, stream=True, stream_cls=stream_cls)

@@ -6,6 +6,7 @@ form. Parameters that the endpoint refuses are omitted.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -48,8 +49,21 @@ _OPTIONAL_PATTERNS: Mapping[str, re.Pattern[str]] = {
 }
 
 
-def to_json(messages: Sequence[Message], without: Collection[str]) -> list[dict[str, Any]]:
-    """Return the messages as JSON values, without the features in `without`."""
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+class Json(str):
+    """A JSON text, which takes its place in a request as it is."""
+
+
+def encode(body: Mapping[str, Any]) -> bytes:
+    """Return a request's body as JSON."""
+    fields = (f"{_encode(key)}:{value if isinstance(value, Json) else _encode(value)}" for key, value in body.items())
+    return f"{{{','.join(fields)}}}".encode()
+
+
+def encode_messages(messages: Sequence[Message], without: Collection[str]) -> Json:
+    """Return the messages as JSON, without the features in `without`."""
     if IMAGES in without:
         messages = [
             replace(m, content=f"{m.content}\n\n{_IMAGE_REFUSED}", images=()) if m.images else m for m in messages
@@ -61,7 +75,7 @@ def to_json(messages: Sequence[Message], without: Collection[str]) -> list[dict[
     if SYSTEM in without and len(messages) > 1 and messages[0].role == "system":
         merged = replace(messages[1], content=f"{messages[0].content}\n\n{messages[1].content}")
         messages = [merged, *messages[2:]]
-    return [_message_to_json(message) for message in messages]
+    return Json(f"[{','.join(map(_encode_message, messages))}]")
 
 
 def refused_feature(error_text: str, messages: Sequence[Message], without: Collection[str]) -> str | None:
@@ -98,8 +112,12 @@ def _insert_bridges(messages: Sequence[Message]) -> list[Message]:
     return bridged
 
 
-@cached_by_message  # results are not mutated
-def _message_to_json(message: Message) -> dict[str, Any]:
+@cached_by_message  # most messages repeat from the previous request
+def _encode_message(message: Message) -> str:
+    return _encode(_message_fields(message))
+
+
+def _message_fields(message: Message) -> dict[str, Any]:
     content = valid_text(message.content)
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.answers, "content": content}
