@@ -55,6 +55,8 @@ def history_of_run(state_dir: Path, run: str, until: int | None = None) -> Works
 
 def cut_off(state_dir: Path, run: str) -> bool:
     """Return whether a restoration was begun and not recorded as complete."""
+    if not any(read(state_dir, run, (Undone, Rewound))):  # known from an earlier scan of the log
+        return False
     return bool(history_of(read(state_dir, run, (Snapshot, Undone, Rewound))).unfinished)
 
 

@@ -266,10 +266,15 @@ class Workspace:
 
     def delete_drafts(self) -> None:
         """Delete the drafts left by a killed process."""
-        for folder in (".", *(entry.path for entry in self.walk(".", NOT_ENTERED) if entry.kind == "folder")):
-            with suppress(OSError), self._opened(folder, _FOLDER) as descriptor:
-                for name in filter(DRAFT.fullmatch, os.listdir(descriptor)):  # noqa: PTH208 - a descriptor has no path
-                    os.unlink(name, dir_fd=descriptor)
+        for folder in (folders := ["."]):  # grows during the loop
+            with suppress(OSError), self._opened(folder, _FOLDER) as descriptor, os.scandir(descriptor) as items:
+                for item in items:
+                    path = path_in("" if folder == "." else folder, item.name)
+                    is_entered = item.name not in NOT_ENTERED and path.casefold() not in self._protected
+                    if DRAFT.fullmatch(item.name):
+                        os.unlink(item.name, dir_fd=descriptor)
+                    elif is_entered and item.is_dir(follow_symlinks=False):
+                        folders.append(path)
 
     def is_protected(self, where: str) -> bool:
         """Return whether a path (relative to the root) is protected, or the draft of a file.
