@@ -178,14 +178,14 @@ def resolve(
     """Resolve a host by the system. Raises CommandError if there is no answer within `seconds`."""
     outcomes: list[Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]] | OSError | UnicodeError] = []
 
-    def look() -> None:
+    def ask_resolver() -> None:
         try:
             outcomes.append(lookup(host, port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as error:
             outcomes.append(error)
 
     # The system's resolver has no time limit, so a thread that waits for it is abandoned.
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=ask_resolver, daemon=True)
     thread.start()
     thread.join(seconds)
     if not outcomes:

@@ -21,13 +21,7 @@ from autoagent.core.errors import CommandError
 from autoagent.core.frozen import dataclass
 from autoagent.core.services import SAME_HOST_ONLY, WebPage
 from autoagent.network.addresses import Address, NetworkGuard, parse
-from autoagent.network.connections import (
-    SILENCE_SECONDS,
-    Deadline,
-    guarded_adapter,
-    guarded_connect,
-    translating_errors,
-)
+from autoagent.network.connections import SILENCE_SECONDS, Deadline, guarded_adapter, translating_errors
 
 if TYPE_CHECKING:
     from requests import Response
@@ -130,7 +124,7 @@ class HttpClient:
 
         address, sent = parse(url), {**_DEFAULT_HEADERS, "User-Agent": self.user_agent, **headers}
         cookies = RequestsCookieJar()
-        with closing(guarded_adapter(guarded_connect(self.guard, deadline))) as http:
+        with closing(guarded_adapter(self.guard, deadline)) as http:
             for _ in range(MAX_REDIRECTS + 1):
                 with translating_errors(address.url, deadline):
                     request = Request("GET", address.url, headers=sent, cookies=cookies).prepare()

@@ -13,7 +13,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from autoagent.core.errors import CommandError, causes
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10.0  # for one address
 SILENCE_SECONDS = 30.0  # without a byte
-
-Connect = Callable[[str, int], socket.socket]  # opens a TCP connection to a host and a port
 
 
 class Deadline:
@@ -70,29 +68,25 @@ class Deadline:
                 watched.shutdown(socket.SHUT_RDWR)
 
 
-def guarded_connect(guard: NetworkGuard, deadline: Deadline) -> Connect:
+def _connect(host: str, port: int, guard: NetworkGuard, deadline: Deadline) -> socket.socket:
     """Connect to the first answering address of a host within the deadline. Raises CommandError and OSError."""
-
-    def connect(host: str, port: int) -> socket.socket:
-        addresses = guard.reach(host, port)
-        for number, ip in enumerate(addresses, 1):
-            try:
-                connection = socket.create_connection((ip, port), min(CONNECT_SECONDS, deadline.remaining()))
-            except OSError:
-                if number == len(addresses) or deadline.passed:
-                    raise
-                continue
-            connection.settimeout(SILENCE_SECONDS)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            deadline.watch(connection)
-            return connection
-        raise AssertionError("the guard gives one address at least")
-
-    return connect
+    addresses = guard.reach(host, port)
+    for number, ip in enumerate(addresses, 1):
+        try:
+            connection = socket.create_connection((ip, port), min(CONNECT_SECONDS, deadline.remaining()))
+        except OSError:
+            if number == len(addresses) or deadline.passed:
+                raise
+            continue
+        connection.settimeout(SILENCE_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        deadline.watch(connection)
+        return connection
+    raise AssertionError("the guard gives one address at least")
 
 
-def guarded_adapter(connect: Connect) -> HTTPAdapter:
-    """Return a requests adapter that opens every connection with `connect`, without proxies or retries.
+def guarded_adapter(guard: NetworkGuard, deadline: Deadline) -> HTTPAdapter:
+    """Return a requests adapter that connects within the guard's rules and the deadline, without proxies or retries.
 
     TLS trusts certifi and the system (also SSL_CERT_FILE and SSL_CERT_DIR).
     """
@@ -105,11 +99,11 @@ def guarded_adapter(connect: Connect) -> HTTPAdapter:
 
     class GuardedHTTPConnection(HTTPConnection):
         def _new_conn(self) -> socket.socket:
-            return connect(self.host, self.port)
+            return _connect(self.host, self.port, guard, deadline)
 
     class GuardedHTTPSConnection(HTTPSConnection):
         def _new_conn(self) -> socket.socket:
-            return connect(self.host, self.port)
+            return _connect(self.host, self.port, guard, deadline)
 
     class PlainPool(HTTPConnectionPool):
         ConnectionCls = GuardedHTTPConnection
