@@ -16,7 +16,7 @@ from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call, Result
 from autoagent.core.errors import CommandError
 from autoagent.documents import TEXT_LIMIT, office
-from autoagent.documents.reading import Link
+from autoagent.documents.document_text import Link
 from autoagent.memory.none import NoMemory
 from autoagent.workspace.gate import Workspace
 

@@ -1,7 +1,7 @@
 """Extract text from documents.
 
 PDF, DOCX, XLSX and HTML are parsed by libraries in a separate process (`isolated`) under limits of time and memory.
-CSV, JSON, Markdown, XML and plain text are text already (`reading`).
+CSV, JSON, Markdown, XML and plain text are text already (`document_text`).
 
 May import core and text. Exports `kind_of` and `read`.
 """
@@ -14,8 +14,15 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from autoagent.core.errors import CommandError
-from autoagent.documents import isolated, reading
-from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, decode, is_binary, limit_text
+from autoagent.documents import document_text, isolated
+from autoagent.documents.document_text import (
+    TEXT_LIMIT,
+    DocumentText,
+    UnreadableDocument,
+    decode,
+    is_binary,
+    limit_text,
+)
 
 Kind = Literal["html", "pdf", "docx", "xlsx", "text"]
 
@@ -79,7 +86,7 @@ def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = ""
 
 def _office_kind(data: bytes, name: str) -> Kind | None:
     try:
-        if data.count(b"PK\1\2") > reading.ENTRY_LIMIT:
+        if data.count(b"PK\1\2") > document_text.ENTRY_LIMIT:
             raise ValueError("it has too many entries, as its reader will report")
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = set(archive.namelist())

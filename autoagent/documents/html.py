@@ -17,7 +17,7 @@ from urllib.parse import urljoin, urlsplit
 from bs4 import BeautifulSoup
 from bs4.element import NavigableString, Tag
 
-from autoagent.documents.reading import DocumentText, Link, limit_text, visible_text
+from autoagent.documents.document_text import DocumentText, Link, limit_text, visible_text
 
 HTML_LIMIT = 3_000_000  # characters of a page to parse
 LINK_LIMIT = 1_000
@@ -70,8 +70,6 @@ def _hide(soup: BeautifulSoup) -> None:
 def _is_hidden(tag: Tag, selectors: set[str]) -> bool:
     if "hidden" in tag.attrs or ("style" in tag.attrs and _HIDING.search(str(tag["style"]))):
         return True
-    if not selectors:
-        return False
     classes = tag.get("class") or ()
     return not selectors.isdisjoint({tag.name, f"#{tag.get('id', '')}", *(f".{name}" for name in classes)})
 
@@ -169,10 +167,10 @@ def _text_parts(soup: BeautifulSoup) -> Iterator[str]:
         else:
             if node.name in ("pre", "textarea"):
                 preformatted += 1 if begins else -1
-            yield _mark(node, begins)
+            yield _markdown(node, begins)
 
 
-def _mark(tag: Tag, begins: bool) -> str:
+def _markdown(tag: Tag, begins: bool) -> str:
     if tag.name == "a" and tag.has_attr("href"):
         return "[" if begins else f"]({tag['href']})"
     if tag.name in ("td", "th"):

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from importlib import import_module
 
-from autoagent.documents.reading import DocumentText, Link, UnreadableDocument
+from autoagent.documents.document_text import DocumentText, Link, UnreadableDocument
 
 MAX_SECONDS = 60.0
 MAX_BYTES = 2_000_000_000  # of address space; libraries reserve more than they use

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from autoagent.documents.reading import ENTRY_LIMIT, TEXT_LIMIT, DocumentText, UnreadableDocument, limit_text
+from autoagent.documents.document_text import ENTRY_LIMIT, TEXT_LIMIT, DocumentText, UnreadableDocument, limit_text
 
 UNPACKED_LIMIT = 300_000_000  # bytes of all entries together
 EXPANSION_LIMIT = 200  # times the size of the archive; office files reach about 50
@@ -21,8 +21,8 @@ _HEADING = re.compile(r"Heading ([1-6])")
 
 def read(kind: str, data: bytes, url: str) -> DocumentText:
     """Read a `docx` as Markdown, an `xlsx` sheet by sheet with a line per non-empty row. Raises UnreadableDocument."""
-    check(data)
-    text, note = limit_text(_join_lines(_document(data) if kind == "docx" else _sheets(data)))
+    check_archive(data)
+    text, note = limit_text(_join_lines(_docx_lines(data) if kind == "docx" else _xlsx_lines(data)))
     return DocumentText(text or "[it holds no text]", note=note)
 
 
@@ -37,7 +37,7 @@ def _join_lines(lines: Iterable[str]) -> str:
     return "\n".join(texts)
 
 
-def _document(data: bytes) -> Iterator[str]:
+def _docx_lines(data: bytes) -> Iterator[str]:
     import docx
     from docx.table import Table
 
@@ -52,7 +52,7 @@ def _document(data: bytes) -> Iterator[str]:
             yield f"{mark}{text}"
 
 
-def _sheets(data: bytes) -> Iterator[str]:
+def _xlsx_lines(data: bytes) -> Iterator[str]:
     import openpyxl
 
     book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
@@ -67,7 +67,7 @@ def _sheets(data: bytes) -> Iterator[str]:
 # The archive, checked before a library opens it --------------------------------------------------------------------
 
 
-def check(data: bytes) -> None:
+def check_archive(data: bytes) -> None:
     """Raise UnreadableDocument for an archive with damage, paths out of its folder, or sizes beyond the limits.
 
     The sizes in the central directory bind: Python's zipfile reads no more of an entry than it declares there.
@@ -80,7 +80,7 @@ def check(data: bytes) -> None:
     if len(entries) > ENTRY_LIMIT:
         raise UnreadableDocument(f"holds {len(entries):,} files; the limit is {ENTRY_LIMIT:,}.")
     for entry in entries:
-        if problem := _problem(entry):
+        if problem := _entry_problem(entry):
             raise UnreadableDocument(f"holds an entry {problem}: {entry.filename[:100]!r}.")
     unpacked = sum(entry.file_size for entry in entries)
     if unpacked > UNPACKED_LIMIT:
@@ -90,7 +90,7 @@ def check(data: bytes) -> None:
         raise UnreadableDocument(f"unpacks to {times:,} times its size; the limit is {EXPANSION_LIMIT}.")
 
 
-def _problem(entry: zipfile.ZipInfo) -> str:
+def _entry_problem(entry: zipfile.ZipInfo) -> str:
     name = entry.orig_filename.replace("\\", "/")
     if name.startswith("/") or name[1:2] == ":":
         return "with an absolute path"

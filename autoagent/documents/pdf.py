@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 
-from autoagent.documents.reading import TEXT_LIMIT, DocumentText, UnreadableDocument, limit_text
+from autoagent.documents.document_text import TEXT_LIMIT, DocumentText, UnreadableDocument, limit_text
 
 MAX_READ_SECONDS = 40.0  # after that, the pages read so far are the answer
 

@@ -26,15 +26,15 @@ from autoagent.core.services import WebPage
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright, Route
 
-SECONDS = 45.0  # seconds for a page with everything it loads
-QUIET_SECONDS = 8.0  # seconds for its scripts to settle; some never do
+PAGE_SECONDS = 45.0  # for a page with everything it loads
+QUIET_SECONDS = 8.0  # for its scripts to settle; some never do
 CLOSE_SECONDS = 10.0
 REQUEST_LIMIT = 200  # per page
-AT_ONCE = 8
+CONCURRENT_REQUESTS = 8  # per page
 RESOURCE_LIMIT = 5_000_000  # per answer
 
 _RESOURCE_TYPES = ("document", "script", "stylesheet", "xhr", "fetch", "other")  # all that a page's text needs
-_NOWHERE = "http://127.0.0.1:1"  # never used, as no request is let through
+_DEAD_PROXY = "http://127.0.0.1:1"  # never used, as no request is let through
 _CHROMIUM = (
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--proxy-bypass-list=<-loopback>",
@@ -71,7 +71,7 @@ Fetch = Callable[..., WebPage]  # protocols.Web.fetch
 Load = Callable[[str], Awaitable[WebPage]]  # without blocking the browser
 
 
-def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SECONDS) -> WebPage:
+def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = PAGE_SECONDS) -> WebPage:
     """Return the page as HTML once its scripts have run. Pages of other kinds are returned as `fetch` does.
 
     Raises CommandError as `fetch` does, and if the browser `name` is missing or the page never finishes.
@@ -79,7 +79,7 @@ def render(url: str, *, limit: int, fetch: Fetch, name: str, seconds: float = SE
     first = fetch(url, limit=limit)
     if first.media_type not in ("text/html", "application/xhtml+xml"):
         return first
-    pool = ThreadPoolExecutor(AT_ONCE, "browser")
+    pool = ThreadPoolExecutor(CONCURRENT_REQUESTS, "browser")
 
     async def load(url: str) -> WebPage:
         call = functools.partial(fetch, url, limit=RESOURCE_LIMIT)
@@ -116,15 +116,13 @@ async def _launch(playwright: Playwright, name: str, home: str) -> Browser:
     from playwright.async_api import Error
 
     env: dict[str, str | float | bool] = {"HOME": home, "PATH": os.defpath, "LANG": os.environ.get("LANG", "C.UTF-8")}
-    options: dict[str, Any] = {"headless": True, "env": env, "proxy": {"server": _NOWHERE}}
+    options: dict[str, Any] = {"headless": True, "env": env, "proxy": {"server": _DEAD_PROXY}}
     try:
         if name == "firefox":
             return await playwright.firefox.launch(**options)
         program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-        own_sandbox = os.geteuid() != 0
-        return await playwright.chromium.launch(
-            **options, executable_path=program, args=list(_CHROMIUM), chromium_sandbox=own_sandbox
-        )
+        options |= {"executable_path": program, "args": list(_CHROMIUM), "chromium_sandbox": os.geteuid() != 0}
+        return await playwright.chromium.launch(**options)
     except Error as error:
         raise CommandError(f"{name} cannot be started: {_first_line(error)}.") from error
 
@@ -133,7 +131,7 @@ async def _render_page(browser: Browser, first: WebPage, limit: int, load: Load)
     from playwright.async_api import TimeoutError as NotQuiet
 
     context = await browser.new_context(accept_downloads=False, service_workers="block")
-    await _lead(context, first, load)
+    await _answer_requests(context, first, load)
     page = await context.new_page()
     await page.goto(first.url, wait_until="domcontentloaded", timeout=0)
     with contextlib.suppress(NotQuiet):  # it polls or plays media: take the page as it is
@@ -145,7 +143,7 @@ async def _render_page(browser: Browser, first: WebPage, limit: int, load: Load)
     return WebPage(page.url, "text/html", html[:limit], "utf-8", first.cut or len(html) > limit)
 
 
-async def _lead(context: BrowserContext, first: WebPage, load: Load) -> None:
+async def _answer_requests(context: BrowserContext, first: WebPage, load: Load) -> None:
     """Answer every request of the pages in this context with the result of `load`, or not at all."""
     left = REQUEST_LIMIT
     pending: WebPage | None = first

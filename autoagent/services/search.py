@@ -67,7 +67,7 @@ def search(query: str, count: int, *, ask: Ask = ask_ddgs, pause: float = PAUSE)
                 continue
             problems.pop(engine, None)
             if results:
-                return _found(engine, results, ("title", "href", "body"), count)
+                return _results(engine, results, ("title", "href", "body"), count)
     if len(problems) == len(ENGINES):
         engines: dict[str, list[str]] = {}
         for engine, reason in problems.items():
@@ -81,7 +81,7 @@ def google(query: str, count: int, *, key: str, engine: str, url: str = GOOGLE) 
     """Ask Google's Custom Search JSON API. `engine` is the id (cx) of a search engine created there."""
     parameters = {"q": query, "cx": engine, "num": min(count, GOOGLE_LARGEST)}
     body = _json("google", url, parameters, {"X-Goog-Api-Key": key})  # in a header, as URLs appear in messages and logs
-    return _found("google", _items(body, "items"), ("title", "link", "snippet"), count)
+    return _results("google", _items(body, "items"), ("title", "link", "snippet"), count)
 
 
 def searxng(query: str, count: int, *, url: str) -> SearchResults:
@@ -90,7 +90,7 @@ def searxng(query: str, count: int, *, url: str) -> SearchResults:
     engine = f"searxng at {urlsplit(address).netloc}"
     page = address if address.endswith("/search") else f"{address}/search"
     body = _json(engine, page, {"q": query, "format": "json"}, {})
-    return _found(engine, _items(body, "results"), ("title", "url", "content"), count)
+    return _results(engine, _items(body, "results"), ("title", "url", "content"), count)
 
 
 def _json(engine: str, url: str, parameters: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
@@ -109,7 +109,9 @@ def _items(body: Any, key: str) -> list[Mapping[str, Any]]:
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
-def _found(engine: str, results: Sequence[Mapping[str, Any]], keys: tuple[str, str, str], count: int) -> SearchResults:
+def _results(
+    engine: str, results: Sequence[Mapping[str, Any]], keys: tuple[str, str, str], count: int
+) -> SearchResults:
     """Return the results with a valid web address, as plain text. `keys` name the title, the address and the text."""
     hits = []
     for result in results:
