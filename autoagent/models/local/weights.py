@@ -114,7 +114,7 @@ def remove(weights: ModelFile = EMBEDDED) -> bool:
     files = [file for suffix in ("gguf", "part", "parts") if (file := path(weights, suffix)).exists()]
     if not files:
         return False
-    with _disk_errors(), _locked(weights, lambda line: None):
+    with _locked(weights, lambda line: None):
         for file in files:
             if file.is_dir():
                 shutil.rmtree(file)
@@ -137,27 +137,25 @@ def examine(settings: ModelSettings, weights: str, env: Mapping[str, str]) -> It
 
 
 @contextlib.contextmanager
-def _disk_errors() -> Iterator[None]:
-    """Convert disk errors into errors for the user."""
+def _locked(weights: ModelFile, notice: Notice) -> Iterator[None]:
+    """Hold the lock for one process at a time, in the folder, made if necessary. The kernel frees a dead process's.
+
+    Raises SetupError for a disk error, also inside the block.
+    """
     try:
-        yield
+        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _open_private(path(weights, "lock"), "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                notice("Another process is fetching the model; waiting for it.")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
     except OSError as error:
         raise SetupError(
             f"The model cannot be kept in {folder()}: {error.strerror or error}. "
             "Make room there, or set XDG_CACHE_HOME to another folder."
         ) from error
-
-
-@contextlib.contextmanager
-def _locked(weights: ModelFile, notice: Notice) -> Iterator[None]:
-    """Hold the lock for one process at a time. The kernel frees it when the process ends."""
-    with _open_private(path(weights, "lock"), "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            notice("Another process is fetching the model; waiting for it.")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _open_private(file: Path, mode: str) -> BinaryIO:
@@ -181,15 +179,14 @@ def fetch(progress: Progress, wanted: ModelFile = EMBEDDED, notice: Notice = lam
     """
     if is_installed(wanted):
         return path(wanted)
-    with _disk_errors():
-        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _locked(wanted, notice):
-            if not is_installed(wanted):  # another process may have downloaded it meanwhile
-                _fetch(progress, wanted, notice)
+    with _locked(wanted, notice):
+        if not is_installed(wanted):  # another process may have downloaded it meanwhile
+            _install(progress, wanted, notice)
     return path(wanted)
 
 
-def _fetch(progress: Progress, wanted: ModelFile, notice: Notice) -> None:
+def _install(progress: Progress, wanted: ModelFile, notice: Notice) -> None:
+    """Download the file from the first source that works, verify its digest, and put it in its place."""
     try:
         source = _from_publisher(progress, wanted)
     except _Unreachable as publisher:
