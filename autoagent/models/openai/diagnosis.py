@@ -24,7 +24,12 @@ def examine(settings: ModelSettings, model: str, env: Mapping[str, str]) -> Iter
         yield Finding("model", "fail", "no key, server or embedded model is chosen", fix)
         return
     if base_url.startswith("https:"):
-        yield _check_certificates()
+        paths = ssl.get_default_verify_paths()
+        if paths.cafile or (paths.capath and any(Path(paths.capath).iterdir())):
+            yield Finding("certificates", "ok", str(paths.cafile or paths.capath))
+        else:
+            fix = "install the package ca-certificates"
+            yield Finding("certificates", "fail", "this system has no CA certificates", fix)
     answer = list_models(base_url, key)
     if answer.status == 0:
         problem = f"{base_url} cannot be reached: {answer.problem}"
@@ -73,14 +78,6 @@ def _includes(names: Sequence[str], model: str) -> bool:
 def first_names(names: Sequence[str]) -> str:
     """Return the first names, for a message."""
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-
-
-def _check_certificates() -> Finding:
-    paths = ssl.get_default_verify_paths()
-    folder = Path(paths.capath) if paths.capath else None
-    if paths.cafile or (folder is not None and any(folder.iterdir())):
-        return Finding("certificates", "ok", paths.cafile or str(folder))
-    return Finding("certificates", "fail", "this system has no CA certificates", "install the package ca-certificates")
 
 
 def examine_embedder(settings: ModelSettings, model: str) -> Iterator[Finding]:

@@ -40,19 +40,15 @@ class _LatePackage(ModuleType):
         with _import_lock:
             if spec.name in _importing:  # its own code uses a name that it has not defined yet
                 raise AttributeError(f"module {spec.name!r} has no attribute {name!r}", name=name, obj=self)
-            if type(self) is _LatePackage:
-                self._run()
+            if type(self) is _LatePackage:  # no other thread has run it meanwhile
+                assert spec.loader is not None, "see _install_late_packages"
+                _importing.add(spec.name)
+                try:
+                    spec.loader.exec_module(self)
+                finally:
+                    _importing.remove(spec.name)
+                self.__class__ = ModuleType  # type: ignore[assignment]
             return getattr(self, name)
-
-    def _run(self) -> None:
-        spec = self.__spec__
-        assert spec.loader is not None, "see _install_late_packages"
-        _importing.add(spec.name)
-        try:
-            spec.loader.exec_module(self)
-        finally:
-            _importing.remove(spec.name)
-        self.__class__ = ModuleType  # type: ignore[assignment]
 
 
 def import_openai() -> None:
