@@ -33,21 +33,22 @@ class SwitchableModel:
 class LimitedListener:
     """Forward to a listener, and enforce limits during the call.
 
-    `heed` returns the remaining seconds, and `before_retry` receives the reason for a retry. Both may raise StopRun.
+    `remaining_seconds` returns how long the call may go on, and `before_retry` receives the reason for a retry. Both
+    may raise StopRun.
     `on_text` receives streamed text, and so does the listener unless `quiet`.
     """
 
     def __init__(
         self,
         listener: Listener,
-        heed: Callable[[], float],
+        remaining_seconds: Callable[[], float],
         before_retry: Callable[[str], None],
         *,
         quiet: bool = False,
         on_text: Callable[[str], None] = lambda delta: None,
     ) -> None:
         self._listener = listener
-        self._heed = heed
+        self._remaining_seconds = remaining_seconds
         self._before_retry = before_retry
         self._quiet = quiet
         self._on_text = on_text
@@ -65,4 +66,4 @@ class LimitedListener:
         self._listener.waiting(reason, seconds, until)
 
     def heed(self) -> float:
-        return min(self._listener.heed(), self._heed())
+        return min(self._listener.heed(), self._remaining_seconds())

@@ -12,12 +12,12 @@ from autoagent.core.frozen import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """Describe a provider with an OpenAI-compatible address. `keys` is the page where keys are created."""
+    """Describe a provider with an OpenAI-compatible address. `keys_url` is the page where keys are created."""
 
     name: str
     base_url: str
     key_variable: str
-    keys: str
+    keys_url: str
 
 
 HOSTED = (  # base_url and key_variable from each provider's documentation

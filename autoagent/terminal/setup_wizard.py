@@ -246,7 +246,7 @@ def choose_model(terminal: ClickTerminal, find: Callable[[], Sequence[Server]]) 
 
 
 def _choose_hosted(terminal: ClickTerminal, hosted: Hosted) -> Choice:
-    terminal.say(f"Keys are made at {hosted.keys}; what you type shows as stars.")
+    terminal.say(f"Keys are made at {hosted.keys_url}; what you type shows as stars.")
     env_key = os.environ.get(hosted.key_variable, "")
     prompt = f"API key, Enter for {hosted.key_variable}: " if env_key else "API key: "
     while not re.fullmatch(r"[!-~]{8,}", key := terminal.secret(prompt).strip() or env_key):
