@@ -8,8 +8,8 @@ import pytest
 
 from autoagent import documents
 from autoagent.documents import DocumentText
-from autoagent.documents.html import MAX_LINKS_FOR_MAIN
 from autoagent.documents.document_text import Link
+from autoagent.documents.html import MAX_LINKS_FOR_MAIN
 
 URL = "http://h.example/a/page.html"
 

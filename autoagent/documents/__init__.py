@@ -15,14 +15,7 @@ from typing import Literal
 
 from autoagent.core.errors import CommandError
 from autoagent.documents import document_text, isolated
-from autoagent.documents.document_text import (
-    TEXT_LIMIT,
-    DocumentText,
-    UnreadableDocument,
-    decode,
-    is_binary,
-    limit_text,
-)
+from autoagent.documents.document_text import TEXT_LIMIT, DocumentText, UnreadableDocument, decode, is_binary
 
 Kind = Literal["html", "pdf", "docx", "xlsx", "text"]
 
@@ -74,7 +67,7 @@ def read(name: str, data: bytes, kind: Kind, *, url: str = "", charset: str = ""
     try:
         match kind:
             case "text":
-                text, note = limit_text(decode(data, charset))
+                text, note = document_text.limit_text(decode(data, charset))
                 return DocumentText(text, note=note)
             case "html":
                 return isolated.read("html", decode(data, charset).encode(), url)
