@@ -149,7 +149,8 @@ class ScriptedServer:
         self.closing = threading.Event()
         self._lock = threading.Lock()
         self._every = self.script[0] if len(script) == 1 and callable(script[0]) else None
-        self._http = _Listening(("127.0.0.1", 0), _bound_handler(self))
+        self._http = _Listening(("127.0.0.1", 0), _Handler)
+        self._http.scripted = self
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.005,), daemon=True)
         self._thread.start()
 
@@ -250,6 +251,7 @@ def _is_probe(request: Request) -> bool:
 
 class _Listening(ThreadingHTTPServer):
     daemon_threads = True
+    scripted: ScriptedServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that left in the middle is what some tests are about; anything else is shown."""
@@ -257,27 +259,20 @@ class _Listening(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def _bound_handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
-    """A handler class that answers from this server's script; http.server makes an instance for each connection."""
-
-    class Handler(_Handler):
-        scripted = server
-
-    return Handler
-
-
 class _Handler(BaseHTTPRequestHandler):
-    scripted: ScriptedServer
+    """Answers from the script; http.server makes an instance for each connection."""
+
+    server: _Listening
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # or each small chunk waits 40 ms for the last one's acknowledgement
 
     def setup(self) -> None:
         super().setup()
-        self.scripted.connections += 1
-        self.scripted.open.add(self.connection)
+        self.server.scripted.connections += 1
+        self.server.scripted.open.add(self.connection)
 
     def finish(self) -> None:
-        self.scripted.open.discard(self.connection)
+        self.server.scripted.open.discard(self.connection)
         super().finish()
 
     def log_message(self, *_: object) -> None:
@@ -285,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path.endswith("/models"):
-            self._json(200, json.dumps({"object": "list", "data": list(self.scripted.models)}).encode())
+            self._json(200, json.dumps({"object": "list", "data": list(self.server.scripted.models)}).encode())
         else:
             self._json(404, b'{"error": {"message": "no such page"}}')
 
@@ -296,7 +291,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(sent)
         request = Request(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
         try:
-            answer = self.scripted.answer(request)
+            answer = self.server.scripted.answer(request)
         except Exception as error:  # a mistake in a callable script, or an assertion in it: the test is to see it
             answer = _mistake(f"the script failed: {error!r}")
         self._send(answer, body)
@@ -309,21 +304,15 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(200, json.dumps(answer).encode())
         elif isinstance(answer, Broken):
             self._break(answer)
-        elif isinstance(answer, Events):
-            self._begin_stream()
-            for part in answer.events:
-                self._chunk(f"{part}\n\n".encode()) if isinstance(part, str) else self._event(json.dumps(part))
-            self._event("[DONE]")
-            self._chunk(b"")
-        elif isinstance(answer, Reply) and answer.streams and body.get("stream"):
-            self._begin_stream()
-            for event in _stream(answer, body):
-                self._event(json.dumps(event))
-            self._event("[DONE]")
-            self._chunk(b"")
-        else:
-            assert isinstance(answer, Reply)
+        elif isinstance(answer, Reply) and not (answer.streams and body.get("stream")):
             self._json(200, json.dumps(_whole(answer)).encode())
+        else:
+            assert isinstance(answer, Reply | Events)
+            self._begin_stream()
+            for event in answer.events if isinstance(answer, Events) else _stream(answer, body):
+                self._chunk(f"{event}\n\n".encode()) if isinstance(event, str) else self._event(json.dumps(event))
+            self._event("[DONE]")
+            self._chunk(b"")
 
     def _break(self, answer: Broken) -> None:
         self._begin_stream()
@@ -338,12 +327,12 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.how == "error":
             self._event(json.dumps({"error": answer.error}))
         if answer.how == "silence":
-            self.scripted.closing.wait(60)
-        while answer.how == "drip" and not self.scripted.closing.wait(0.02):
+            self.server.scripted.closing.wait(60)
+        while answer.how == "drip" and not self.server.scripted.closing.wait(0.02):
             self._chunk(b":")
-        while answer.how == "endless" and not self.scripted.closing.is_set():
+        while answer.how == "endless" and not self.server.scripted.closing.is_set():
             self._event(json.dumps(_chunk_of({"content": answer.text})))
-        while answer.how == "line" and not self.scripted.closing.is_set():
+        while answer.how == "line" and not self.server.scripted.closing.is_set():
             self._chunk(answer.text.encode())
         self._chunk(b"")
 

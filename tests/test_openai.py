@@ -71,7 +71,8 @@ def model(server: ScriptedServer | str, name: str = "test-model", **more: Any) -
 def test_text_streams_to_the_listener_and_comes_back_whole(server: ScriptedServer) -> None:
     server.add(Reply("Hello there, this is a longer answer — with ünïcödé."))
     heard = Heard()
-    done = model(server, temperature=0.5).complete(HELLO, max_tokens=50, listener=heard)
+    asked = model(server, temperature=0.5)
+    done = asked.complete(HELLO, max_tokens=50, listener=heard)
     assert done.text == heard.streamed == "Hello there, this is a longer answer — with ünïcödé."
     assert (done.calls, done.truncated, done.retries) == ((), False, ())
     assert (done.usage.prompt, done.usage.completion) == (100, 10)
@@ -81,6 +82,7 @@ def test_text_streams_to_the_listener_and_comes_back_whole(server: ScriptedServe
     assert sent.body["stream_options"] == {"include_usage": True}
     assert sent.headers["authorization"] == f"Bearer {KEY}"
     assert "tools" not in sent.body and "response_format" not in sent.body
+    assert asked.name == "test-model", "the chunks say another name"
 
 
 def test_one_connection_serves_all_requests(server: ScriptedServer) -> None:
@@ -91,11 +93,6 @@ def test_one_connection_serves_all_requests(server: ScriptedServer) -> None:
     assert (len(server.requests), server.connections) == (3, 1)
 
 
-def test_an_answer_that_runs_into_the_limit_is_marked(server: ScriptedServer) -> None:
-    server.add(Reply("Hello th", finish="length"))
-    assert model(server).complete(HELLO, max_tokens=2).truncated
-
-
 def test_a_server_that_does_not_stream_is_understood(server: ScriptedServer) -> None:
     server.add(Reply("Hi.", streams=False), Reply("", (("read_file", "{}"),), streams=False))
     heard = Heard()
@@ -103,9 +100,12 @@ def test_a_server_that_does_not_stream_is_understood(server: ScriptedServer) -> 
     assert model(server).complete(HELLO, max_tokens=5).calls == (ToolCall("read_file", "{}"),)
 
 
-def test_without_done_a_finished_answer_is_whole(server: ScriptedServer) -> None:
-    server.add(Broken("undone", "All of it."))
-    assert model(server).complete(HELLO, max_tokens=5).text == "All of it."
+def test_an_answer_is_marked_where_it_runs_into_the_limit_and_not_where_done_is_missing(server: ScriptedServer) -> None:
+    server.add(Reply("Hello th", finish="length"), Broken("undone", "All of it."))
+    asked = model(server)
+    assert asked.complete(HELLO, max_tokens=2).truncated
+    done = asked.complete(HELLO, max_tokens=5)
+    assert (done.text, done.truncated) == ("All of it.", False)
 
 
 def test_halves_of_a_surrogate_pair_are_joined_and_lone_ones_replaced(server: ScriptedServer) -> None:
@@ -120,13 +120,6 @@ def test_halves_of_a_surrogate_pair_are_joined_and_lone_ones_replaced(server: Sc
     server.add(Reply("Hi."))
     asked.complete([Message("user", "a \udcff b")], max_tokens=5)
     assert server.requests[-1].prompt == "a \ufffd b"
-
-
-def test_a_model_name_changed_in_the_reply_changes_nothing(server: ScriptedServer) -> None:
-    server.add(Reply("Hi."))  # its chunks say model "another-name"
-    asked = model(server)
-    asked.complete(HELLO, max_tokens=5)
-    assert asked.name == "test-model"
 
 
 # Asking for a command --------------------------------------------------------------------------------------------
@@ -179,39 +172,23 @@ def test_what_a_server_takes_decides(rejects: tuple[str, ...], ignores: tuple[st
         (501, "Function calling is not implemented"),
     ],
 )
-def test_how_real_servers_refuse_tools(status: int, message: str) -> None:
-    with ScriptedServer() as server:
-        seen: list[Request] = []
-
-        def answer(request: Request) -> Any:
-            seen.append(request)
-            if "tools" in request.body:
-                return Fault(status, message)
-            return Reply('{"ready": "yes"}')
-
-        server.on_probe = answer
-        assert model(server).asking == "schema"
-        assert len(seen) <= 3, "a refusal is not retried"
+def test_how_real_servers_refuse_tools(server: ScriptedServer, status: int, message: str) -> None:
+    server.on_probe = lambda request: Fault(status, message) if "tools" in request.body else Reply('{"ready": "yes"}')
+    assert model(server).asking == "schema"
+    assert len(server.probes) <= 3, "a refusal is not retried"
 
 
-def test_strict_schemas_require_every_property() -> None:
-    with ScriptedServer(command("read_file", filename="a", lines=None), rejects=["tools"]) as server:
-        model(server).complete(HELLO, commands=[READ], max_tokens=99)
-        bound = server.requests[0].body["response_format"]["json_schema"]
-        args = bound["schema"]["properties"]["command"]["anyOf"][0]["properties"]["args"]
-        assert bound["strict"] is True
-        assert args["required"] == ["filename", "lines"]
-        assert args["properties"]["lines"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
-
-
-def test_a_strict_schema_is_made_of_a_servers_schema_that_requires_nothing() -> None:
+def test_strict_schemas_require_every_property_also_of_a_servers_schema_that_requires_nothing() -> None:
     place = Parameter("place", "object", schema={"type": "object", "properties": {"x": {"type": "number"}}})
     move = CommandSpec("move", "Move", "files", "read", (place,))
-    with ScriptedServer(command("move", place={"x": 1}), rejects=["tools"]) as server:
-        model(server).complete(HELLO, commands=[move], max_tokens=99)
-        bound = server.requests[0].body["response_format"]["json_schema"]["schema"]
-        args = bound["properties"]["command"]["anyOf"][0]["properties"]["args"]
-        assert args["properties"]["place"]["required"] == ["x"]
+    with ScriptedServer(command("read_file", filename="a", lines=None), rejects=["tools"]) as server:
+        model(server).complete(HELLO, commands=[READ, move], max_tokens=99)
+        bound = server.requests[0].body["response_format"]["json_schema"]
+        of_read, of_move = (form["properties"]["args"] for form in bound["schema"]["properties"]["command"]["anyOf"])
+        assert bound["strict"] is True
+        assert of_read["required"] == ["filename", "lines"]
+        assert of_read["properties"]["lines"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+        assert of_move["properties"]["place"]["required"] == ["x"]
 
 
 def test_the_way_is_probed_once_and_kept_private(tmp_path: Path) -> None:
@@ -258,12 +235,9 @@ def test_an_error_that_is_not_about_the_way_is_raised_and_not_recorded(server: S
 
 
 def test_a_model_that_thinks_aloud_gets_room_in_the_probe(server: ScriptedServer) -> None:
-    def answer(request: Request) -> Any:
-        if request.body["max_tokens"] < 1000:
-            return Reply("<think>Well, let me see", finish="length")
-        return Reply("", (("answer", '{"ready": "no"}'),), "tool_calls")
-
-    server.on_probe = answer
+    thinks = Reply("<think>Well, let me see", finish="length")
+    ready = Reply("", (("answer", '{"ready": "no"}'),), "tool_calls")
+    server.on_probe = lambda request: thinks if request.body["max_tokens"] < 1000 else ready
     assert model(server).asking == "tools"
 
 
@@ -439,12 +413,11 @@ def test_a_server_that_has_answered_is_waited_for_also_where_the_way_is_set() ->
         forced.complete(HELLO, commands=[READ], max_tokens=100)
 
 
-def test_a_name_that_does_not_resolve_is_named() -> None:
+def test_a_name_that_does_not_resolve_is_named_and_tls_against_a_plain_server_not_retried(
+    server: ScriptedServer,
+) -> None:
     with pytest.raises(ModelError, match=r"no-such-host\.invalid cannot be resolved; check OPENAI_BASE_URL"):
         model("http://no-such-host.invalid/v1").complete(HELLO, max_tokens=9)
-
-
-def test_tls_against_a_plain_server_is_not_retried(server: ScriptedServer) -> None:
     heard = Heard()
     with pytest.raises(ModelError, match=r"no secure connection to 127\.0\.0\.1"):
         model(server.base_url.replace("http:", "https:")).complete(HELLO, max_tokens=9, listener=heard)
@@ -519,10 +492,7 @@ def test_prices_known_unknown_and_none() -> None:
     assert price("llama3", "https://llm.example.com/v1") is None
     for url in ("http://localhost:11434/v1", "http://[::1]:80/v1", "http://192.168.1.7/v1", "http://ollama:11434/v1"):
         assert price("llama3", url) == Price(0.0, 0.0, 0.0)
-
-
-def test_an_unknown_price_gives_an_unknown_cost() -> None:
-    assert pricing.cost_of(None, 1000, 1000, 0) is None
+    assert pricing.cost_of(None, 1000, 1000, 0) is None, "an unknown price gives an unknown cost"
 
 
 # The endpoint ----------------------------------------------------------------------------------------------------
@@ -537,26 +507,19 @@ def test_the_window_is_asked_of_the_server_once(tmp_path: Path, listed: dict[str
     assert model(server, cache=ways).window == 4096, "kept: the server is gone"
 
 
-def test_a_server_of_one_model_answers_to_any_name() -> None:
-    with ScriptedServer(models=[{"id": "/models/tiny.gguf", "meta": {"n_ctx": 2048}}]) as server:
-        assert model(server, "any").window == 2048
-
-
 @pytest.mark.parametrize(("parameters", "style"), [(1_543_714_304, "brief"), (32e9, "full"), ("many", "full")])
-def test_the_style_of_a_model_follows_from_its_size_in_the_servers_list(parameters: Any, style: str) -> None:
-    with ScriptedServer(models=[{"id": "/models/any.gguf", "meta": {"n_params": parameters}}]) as server:
-        assert model(server, "any").style.name == style
+def test_a_server_of_one_model_tells_window_and_style_of_any_name(parameters: Any, style: str) -> None:
+    with ScriptedServer(models=[{"id": "/models/a.gguf", "meta": {"n_ctx": 2048, "n_params": parameters}}]) as server:
+        asked = model(server, "any")
+        assert (asked.window, asked.style.name) == (2048, style)
 
 
 def test_an_unknown_window_is_guessed_low(server: ScriptedServer) -> None:
+    assert [listed["id"] for listed in endpoint(server).models()] == ["test-model"]
     assert model(server).window == UNKNOWN_WINDOW
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         assert model(f"http://127.0.0.1:{free.getsockname()[1]}/v1").window == UNKNOWN_WINDOW
-
-
-def test_the_models_of_an_endpoint_are_listed(server: ScriptedServer) -> None:
-    assert [listed["id"] for listed in endpoint(server).models()] == ["test-model"]
 
 
 def test_an_empty_base_url_is_openais() -> None:
@@ -571,25 +534,19 @@ def test_a_base_url_that_is_none_is_named(url: str) -> None:
         Endpoint(api_key=KEY, base_url=url)
 
 
-def test_a_password_in_the_base_url_is_refused_and_not_shown() -> None:
-    with pytest.raises(SettingsError, match="holds a name or a password") as caught:
-        Endpoint(api_key=KEY, base_url="http://bob:hunter2@example.com/v1")
-    assert "hunter2" not in str(caught.value)
-
-
 @pytest.mark.parametrize("key", ["sk-a b", "sk-“a”", "sk-a\nsk-b", "sk-ключ"])
-def test_a_key_that_cannot_be_one_is_named_and_not_shown(key: str) -> None:
+def test_a_secret_that_cannot_be_used_is_refused_and_not_shown(key: str) -> None:
     with pytest.raises(SetupError, match="OPENAI_API_KEY holds a space") as caught:
         Endpoint(api_key=key)
     assert key not in str(caught.value)
+    with pytest.raises(SettingsError, match="holds a name or a password") as told:
+        Endpoint(api_key=KEY, base_url="http://bob:hunter2@example.com/v1")
+    assert "hunter2" not in str(told.value)
 
 
-def test_openais_own_endpoint_needs_a_key() -> None:
+def test_openais_own_endpoint_needs_a_key_and_a_server_of_ones_own_none(server: ScriptedServer) -> None:
     with pytest.raises(SetupError, match="OPENAI_API_KEY is not set; set it"):
         Endpoint(api_key=" ")
-
-
-def test_a_server_of_ones_own_needs_no_key(server: ScriptedServer) -> None:
     server.add(Reply("Hi."))
     at = Endpoint(api_key="", base_url=server.base_url)
     assert OpenAIModel(name="m", endpoint=at, count=words).complete(HELLO, max_tokens=9).text == "Hi."
@@ -669,15 +626,10 @@ def test_an_embedding_of_any_length_becomes_a_unit_vector(server: ScriptedServer
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (row([1.0, math.nan]), "that is not numbers"),
-        (row(["a"]), "that is not numbers"),
-        (row("AAAA"), "that is not numbers"),
-        (row([]), "empty embedding"),
-        (row([0.0, 0.0]), "empty embedding"),
+        *((row(values), "that is not numbers") for values in ([1.0, math.nan], ["a"], "AAAA")),
+        *((row(values), "empty embedding") for values in ([], [0.0, 0.0])),
         (row([1.0, 2.0, 3.0]), "3 values instead of 2"),
-        ({"data": []}, "0 embeddings for 1 texts"),
-        ({"data": None}, "0 embeddings for 1 texts"),
-        ({}, "0 embeddings for 1 texts"),
+        *((answer, "0 embeddings for 1 texts") for answer in ({"data": []}, {"data": None}, {})),
         (Fault(500), r"tried \d+ times"),
         (Fault(200, body=b"<html>"), "not valid JSON"),
         (Fault(404, "no such model"), "no model 'embed-1'"),
@@ -694,19 +646,15 @@ def test_an_embedding_that_cannot_be_used_is_an_error(server: ScriptedServer, an
 # The server itself -----------------------------------------------------------------------------------------------
 
 
-def test_a_script_that_runs_out_says_so(server: ScriptedServer) -> None:
-    with pytest.raises(ModelError, match="the script has run out"):
-        model(server).complete(HELLO, max_tokens=9)
-
-
-def test_a_mistake_in_a_script_is_seen(server: ScriptedServer) -> None:
+def test_a_script_that_runs_out_or_has_a_mistake_says_so(server: ScriptedServer) -> None:
     server.add(lambda request: Reply(request.body["no such key"]))
-    with pytest.raises(ModelError, match="the script failed: KeyError"):
-        model(server).complete(HELLO, max_tokens=9)
+    for problem in ("the script failed: KeyError", "the script has run out"):
+        with pytest.raises(ModelError, match=problem):
+            model(server).complete(HELLO, max_tokens=9)
 
 
 def test_a_script_may_answer_by_the_request(server: ScriptedServer) -> None:
-    def echo(request: Request) -> Reply | Command:
+    def echo(request: Request) -> Reply:
         return Reply(request.prompt.upper())
 
     server.add(echo, Reply("Then this."))
