@@ -23,6 +23,7 @@ from autoagent.core.model import Asking, Completion, Message, PromptStyle, Usage
 from autoagent.core.protocols import Listener, RequestOptions
 from autoagent.models import pricing
 from autoagent.models.openai import capabilities, wire
+from autoagent.models.openai.capabilities import Capability
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.refusals import Refused
 from autoagent.models.openai.response import ResponseParts, tokens_in
@@ -91,7 +92,6 @@ class OpenAIModel:
         self._cache = cache
         self._listener = listener
         self._prompt_asking: Asking | None = None  # the way of asking that this process's prompts assume
-        self._capability = capabilities.load(cache, endpoint.base_url, name)
         self._rejects_images = False  # until the model has rejected one
         self._was_reprobed = False  # whether this process has probed again
         self._pending_usage = Usage()  # of probes and interrupted answers, which no completion reports
@@ -374,6 +374,10 @@ class OpenAIModel:
         if asking == "schema" and commands:
             return wire.schema_parameters("reply", wire.strict_schema(command_schema.reply(commands, thoughts)))
         return wire.schema_parameters("answer", wire.strict_schema(schema)) if asking == "schema" and schema else {}
+
+    @cached_property
+    def _capability(self) -> Capability:
+        return capabilities.load(self._cache, self._endpoint.base_url, self.name)
 
     def _update_capability(self, **changes: Any) -> None:
         self._capability = dataclasses.replace(self._capability, **changes)
