@@ -74,6 +74,11 @@ def xlsx() -> bytes:
     return out.getvalue()
 
 
+def unpacked(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
 def packed(entries: dict[str, bytes], *, links: tuple[str, ...] = ()) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
@@ -117,28 +122,19 @@ def test_an_xlsx_is_read_sheet_by_sheet_without_its_empty_rows() -> None:
 @pytest.mark.parametrize(
     ("data", "media_type", "name", "kind"),
     [
-        (b"%PDF-1.7", "application/octet-stream", "", "pdf"),
-        (b"%PDF-1.7", "text/html", "", "pdf"),
-        (b"<!DOCTYPE html>", "", "", "html"),
-        (b"hello", "text/html", "", "html"),
-        (b"hello", "text/markdown", "", "text"),
-        (b"a,b", "text/csv", "", "text"),
-        (b"{}", "application/ld+json", "", "text"),
-        (b"<a/>", "application/atom+xml", "", "text"),
-        (b"a,b", "", "data.CSV", "text"),
-        (b"a,b", "application/octet-stream", "data.csv", "text"),
+        (b"%PDF-1.7", "application/octet-stream", "", "pdf"), (b"%PDF-1.7", "text/html", "", "pdf"),
+        (b"<!DOCTYPE html>", "", "", "html"), (b"hello", "text/html", "", "html"),
+        (b"hello", "text/markdown", "", "text"), (b"a,b", "text/csv", "", "text"),
+        (b"{}", "application/ld+json", "", "text"), (b"<a/>", "application/atom+xml", "", "text"),
+        (b"a,b", "", "data.CSV", "text"), (b"a,b", "application/octet-stream", "data.csv", "text"),
         (b"\x7fELF\0\0", "application/octet-stream", "data.csv", None),
-        (b"hello", "application/octet-stream", "", None),
-        (b"\x89PNG\r\n\x1a\n\0", "image/png", "", None),
-        (b"\x89PNG\r\n\x1a\n\0", "text/html", "", None),
-        (b"hello", "image/png", "", None),
-        (b"hello", "application/pdf", "", None),
-        (b"hello", WORD, "", None),
-        (b"PK\x03\x04 broken", WORD, "", None),
-        (b"PK\x03\x04 broken", "", "report.DOCX", "docx"),
+        (b"hello", "application/octet-stream", "", None), (b"\x89PNG\r\n\x1a\n\0", "image/png", "", None),
+        (b"\x89PNG\r\n\x1a\n\0", "text/html", "", None), (b"hello", "image/png", "", None),
+        (b"hello", "application/pdf", "", None), (b"hello", WORD, "", None),
+        (b"PK\x03\x04 broken", WORD, "", None), (b"PK\x03\x04 broken", "", "report.DOCX", "docx"),
         (packed({"x": b""}), "application/zip", "", None),
     ],
-)
+)  # fmt: skip
 def test_the_bytes_tell_what_they_are_before_their_server_does(
     data: bytes, media_type: str, name: str, kind: str | None
 ) -> None:
@@ -159,10 +155,7 @@ def test_half_a_character_of_a_page_is_replaced() -> None:
         ("привет".encode("koi8-r"), "koi8-r", "привет"),
         (b'<meta charset="koi8-r">' + "привет".encode("koi8-r"), "", '<meta charset="koi8-r">привет'),
         ("Grüße".encode("utf-16"), "utf-8", "Grüße"),
-        ("Grüße".encode("latin-1"), "no-such-charset", "Grüße"),
-        ("Grüße".encode("latin-1"), "base64", "Grüße"),
-        ("Grüße".encode("latin-1"), "quopri", "Grüße"),
-        ("Grüße".encode("latin-1"), "zlib", "Grüße"),
+        *(("Grüße".encode("latin-1"), wrong, "Grüße") for wrong in ("no-such-charset", "base64", "quopri", "zlib")),
         ("Grüße".encode()[:-2], "utf-8", "Grü"),
         (b"\xef\xbb\xbfa\r\nb", "", "a\nb"),
         ("a\x1b[2Jb\u202ec\u200bd\U000e0041e".encode(), "", "a[2Jbcde"),
@@ -254,9 +247,7 @@ def test_entities_in_a_docx_are_not_expanded() -> None:
     """Neither a file of ours nor a billion of anything gets into the text."""
     laughs = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
     head = f'<!DOCTYPE d [<!ENTITY f SYSTEM "file:///etc/passwd"><!ENTITY l0 "ha">{laughs}]>'
-    whole = io.BytesIO(docx())
-    with zipfile.ZipFile(whole) as file:
-        entries = {name: file.read(name) for name in file.namelist()}
+    entries = unpacked(docx())
     document = entries["word/document.xml"].decode()
     document = document.replace("<w:document", f"{head}<w:document", 1).replace("214 spans", "&f; &l9; spans")
     began = time.monotonic()
@@ -269,8 +260,7 @@ def test_entities_in_a_docx_are_not_expanded() -> None:
 
 
 def test_a_docx_nested_without_end_is_refused() -> None:
-    with zipfile.ZipFile(io.BytesIO(docx())) as file:
-        entries = {name: file.read(name) for name in file.namelist()}
+    entries = unpacked(docx())
     nested = b"<w:tbl><w:tr><w:tc>" * 2000 + b"<w:p/>" + b"</w:tc></w:tr></w:tbl>" * 2000
     entries["word/document.xml"] = entries["word/document.xml"].replace(b"<w:body>", b"<w:body>" + nested, 1)
     assert "it seems damaged: XMLSyntaxError: Excessive depth" in refusal(packed(entries), "docx")

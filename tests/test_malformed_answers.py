@@ -24,7 +24,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_answers import Raw, RawServer
 
-from autoagent.core.commands import Call
 from autoagent.core.errors import CommandError, ForUser, ReplyError
 from autoagent.core.model import Message
 from autoagent.models.openai.chat import OpenAIModel
@@ -47,14 +46,8 @@ RAW_VALUES = {
 NAMES = """arguments choices code content data delta embedding error finish_reason function
     id index message name param prompt_tokens text tool_calls type usage"""
 _names = st.sampled_from(NAMES.split())
-_leaves = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=8)
-    | st.sampled_from([*RAW_VALUES, "", "stop", "error", "{}", '{"a": 1}', "[DONE]"])
-)
+_words = st.sampled_from([*RAW_VALUES, "", "stop", "error", "{}", '{"a": 1}', "[DONE]"])
+_leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | _words
 anything = st.recursive(
     _leaves,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_names | st.text(max_size=4), inner, max_size=4),
@@ -126,8 +119,6 @@ refusals = st.builds(
         max_size=2,
     ),
 )
-
-
 lists_of_models = st.builds(
     Raw, body_of({"object": "list", "data": [{"id": "m", "max_model_len": 4096, "meta": {"n_ctx": 4096}}, {"id": "n"}]})
 )
@@ -160,8 +151,8 @@ def endpoint_of(server: RawServer) -> Endpoint:
     )
 
 
-def read_chat(asked: OpenAIModel) -> None:
-    done = asked.complete(HELLO, max_tokens=9)
+def chat(raw: RawServer) -> None:
+    done = OpenAIModel(name="m", endpoint=endpoint_of(raw), count=len).complete(HELLO, max_tokens=9)
     for text in (done.text, *(part for call in done.calls for part in (call.name, call.arguments))):
         text.encode()
     usage = done.usage
@@ -169,25 +160,15 @@ def read_chat(asked: OpenAIModel) -> None:
     assert usage.cost is not None and math.isfinite(usage.cost)
     written(done).encode()
     try:
-        reply = parse(done, _unchecked, "1")
+        reply = parse(done, lambda call: call, "1")
     except ReplyError as error:
         str(error).encode()
     else:
         json.dumps([reply.call.args, reply.text, reply.more], ensure_ascii=False).encode()
 
 
-def _unchecked(call: Call) -> Call:
-    return call
-
-
-def chat(raw: RawServer) -> None:
-    asked = OpenAIModel(name="m", endpoint=endpoint_of(raw), count=len)
-    read_chat(asked)
-
-
 def probe(raw: RawServer) -> None:
-    asked = OpenAIModel(name="m", endpoint=endpoint_of(raw), count=len)
-    assert asked.asking in ("tools", "schema", "text")
+    assert OpenAIModel(name="m", endpoint=endpoint_of(raw), count=len).asking in ("tools", "schema", "text")
 
 
 def listed(raw: RawServer) -> None:

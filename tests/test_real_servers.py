@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,11 @@ def says(request: Request, fault: Fault, *roles: str) -> Fault | None:
     return fault if any(message["role"] in roles for message in request.body["messages"]) else None
 
 
+def without_tools(status: int, message: str, code: str | None = None) -> Callable[[Request], Fault | None]:
+    """A server that refuses tools in these words."""
+    return lambda request: Fault(status, message, code) if "tools" in request.body else None
+
+
 def test_openai_wants_other_parameters_of_models_that_reason(server: ScriptedServer) -> None:
     server.rejects = ("max_tokens", "temperature")
     server.add(Reply("", (("read_file", "{}"),), "tool_calls"))
@@ -71,23 +77,18 @@ def test_openai_wants_other_parameters_of_models_that_reason(server: ScriptedSer
 
 def test_azure_filters_in_chunks_without_choices_and_without_a_delta(server: ScriptedServer) -> None:
     filtered = {"hate": {"filtered": False, "severity": "safe"}}
-    server.add(
-        Events(
-            (
-                {"choices": [], "prompt_filter_results": [{"prompt_index": 0, "content_filter_results": filtered}]},
-                chunk({"role": "assistant", "content": "Hi."}, content_filter_results=filtered),
-                {"choices": [{"index": 0, "finish_reason": None, "content_filter_results": filtered}], "usage": None},
-                chunk({}, "stop"),
-            )
-        )
+    events = (
+        {"choices": [], "prompt_filter_results": [{"prompt_index": 0, "content_filter_results": filtered}]},
+        chunk({"role": "assistant", "content": "Hi."}, content_filter_results=filtered),
+        {"choices": [{"index": 0, "finish_reason": None, "content_filter_results": filtered}], "usage": None},
+        chunk({}, "stop"),
     )
+    server.add(Events(events))
     assert asked(model(server)) == ("Hi.", ())
 
 
 def test_llama_cpp_without_jinja_takes_no_tools_and_thinks_apart(server: ScriptedServer) -> None:
-    server.refuses = lambda request: (
-        Fault(500, "tools param requires --jinja flag", "500") if "tools" in request.body else None
-    )
+    server.refuses = without_tools(500, "tools param requires --jinja flag", "500")
     server.add(Events((chunk({"reasoning_content": "Hm."}), chunk({"content": "Hi."}), chunk({}, "stop"))))
     thinking = model(server, window=32_000)
     assert (thinking.asking, thinking.reasoning_room) == ("schema", 0)
@@ -121,9 +122,7 @@ def test_ollama_gives_each_call_whole_and_all_with_one_index(server: ScriptedSer
 
 
 def test_ollama_says_of_a_model_that_it_takes_no_tools_and_thinks_as_reasoning(server: ScriptedServer) -> None:
-    server.refuses = lambda request: (
-        Fault(400, "registry.ollama.ai/library/x does not support tools") if "tools" in request.body else None
-    )
+    server.refuses = without_tools(400, "registry.ollama.ai/library/x does not support tools")
     server.on_probe = lambda request: {
         "choices": [{"message": {"content": '{"ready": "yes"}', "reasoning": "Hm."}, "finish_reason": "stop"}]
     }
@@ -153,8 +152,7 @@ def test_vllm_keeps_strict_turns_for_mistral(server: ScriptedServer) -> None:
 
 
 def test_vllm_without_a_parser_takes_no_tools(server: ScriptedServer) -> None:
-    said = '"required" tool choice requires --tool-call-parser to be set'
-    server.refuses = lambda request: Fault(400, said) if "tools" in request.body else None
+    server.refuses = without_tools(400, '"required" tool choice requires --tool-call-parser to be set')
     assert model(server).asking == "schema"
 
 

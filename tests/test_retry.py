@@ -29,6 +29,9 @@ class World:
             chance=lambda: chance,
         )
 
+    def retry(self, *faults: Fault, has_answered: bool = True) -> tuple[str, tuple[str, ...]]:
+        return with_retries(failing(*faults), self.policy, self.waiting, has_answered=has_answered)
+
     def waiting(self, reason: str, seconds: float, until: float) -> None:
         assert len(self.slept) == len(self.told), "said before the wait"
         self.told.append((reason, seconds))
@@ -51,29 +54,19 @@ def failing(*faults: Fault) -> Callable[[], str]:
     return attempt
 
 
-def test_success_needs_no_wait() -> None:
-    world = World()
-    assert with_retries(failing(), world.policy, world.waiting) == ("done", ())
-    assert world.slept == []
-
-
-def test_waits_double_and_are_said_with_their_reason() -> None:
-    world = World()
-    done, reasons = with_retries(failing(Fault("a"), Fault("b"), Fault("c")), world.policy, world.waiting)
-    assert (done, reasons) == ("done", ("a", "b", "c"))
-    assert world.slept == [1.0, 2.0, 4.0]
-    assert world.told == [("a", 1.0), ("b", 2.0), ("c", 4.0)]
-
-
-def test_the_jitter_is_full() -> None:
-    world = World(chance=0.25)
-    with_retries(failing(Fault("a"), Fault("b")), world.policy, world.waiting)
-    assert world.slept == [0.25, 0.5]
+@pytest.mark.parametrize(
+    ("chance", "waits"), [(1.0, {}), (1.0, {"a": 1.0, "b": 2.0, "c": 4.0}), (0.25, {"a": 0.25, "b": 0.5})]
+)
+def test_waits_double_with_full_jitter_and_are_said_with_their_reason(chance: float, waits: dict[str, float]) -> None:
+    world = World(chance)
+    assert world.retry(*map(Fault, waits)) == ("done", tuple(waits))
+    assert world.slept == list(waits.values())
+    assert world.told == list(waits.items())
 
 
 def test_an_outage_is_waited_out_for_as_long_as_there_is_patience() -> None:
     world = World(patience=600.0)
-    assert with_retries(failing(*down(20)), world.policy, world.waiting)[0] == "done"
+    assert world.retry(*down(20))[0] == "done"
     assert sum(world.slept) < 600
     assert max(world.slept) == 30.0
     assert set(world.until) == {1600.0}
@@ -82,24 +75,24 @@ def test_an_outage_is_waited_out_for_as_long_as_there_is_patience() -> None:
 def test_the_patience_is_used_up_and_not_passed() -> None:
     world = World(patience=60.0)
     with pytest.raises(Unreachable, match=r"^down \(tried 7 times in 60 s; try again later, or set --patience\)"):
-        with_retries(failing(*down(99)), world.policy, world.waiting)
+        world.retry(*down(99))
     assert world.slept == [1.0, 2.0, 4.0, 8.0, 16.0, 29.0]
 
 
 def test_an_address_where_nothing_ever_answered_gets_less() -> None:
     world = World(patience=60.0)
     with pytest.raises(Unreachable, match=r"^down"):
-        with_retries(failing(*down(99)), world.policy, world.waiting, has_answered=False)
+        world.retry(*down(99), has_answered=False)
     assert sum(world.slept) == 15.0
     world = World(patience=60.0)
     loading = [Fault("loading the model", stage="refused")] * 5
-    assert with_retries(failing(*loading), world.policy, world.waiting, has_answered=False)[0] == "done", "it is there"
+    assert world.retry(*loading, has_answered=False)[0] == "done", "it is there"
 
 
 def test_what_may_have_to_be_paid_is_tried_a_few_times_only() -> None:
     world = World(attempts=3)
     with pytest.raises(Unreachable, match=r"^third \(tried 5 times in \d+ s; try again later\)$"):
-        with_retries(failing(*down(2), Fault("first"), Fault("second"), Fault("third")), world.policy, world.waiting)
+        world.retry(*down(2), Fault("first"), Fault("second"), Fault("third"))
     assert len(world.slept) == 4
 
 
@@ -107,7 +100,7 @@ def test_two_failures_at_the_same_request_are_a_refusal() -> None:
     world = World()
     refusal = ModelError("it fails at tools")
     with pytest.raises(ModelError, match="it fails at tools"):
-        with_retries(failing(*[Fault("500", stage="refused", refusal=refusal)] * 2), world.policy, world.waiting)
+        world.retry(*[Fault("500", stage="refused", refusal=refusal)] * 2)
     assert len(world.slept) == 1
 
 
@@ -128,16 +121,16 @@ def test_who_heeds_ends_the_wait_in_the_midst_of_it() -> None:
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
 def test_what_the_server_asks_for_is_the_least(chance: float) -> None:
     world = World(chance)
-    with_retries(failing(Fault("busy", after=2.0)), world.policy, world.waiting)
+    world.retry(Fault("busy", after=2.0))
     assert 2.0 <= world.slept[0] <= 3.0
 
 
 def test_what_the_server_asks_for_is_waited_where_there_is_patience_for_it() -> None:
     world = World(patience=600.0)
-    with_retries(failing(Fault("busy", after=500.0)), world.policy, world.waiting)
+    world.retry(Fault("busy", after=500.0))
     assert world.slept == [501.0]
     with pytest.raises(Unreachable, match=r"it asks to wait 601 s, the patience left is 600 s; .* --patience"):
-        with_retries(failing(Fault("busy", after=601.0)), world.policy, world.waiting)
+        world.retry(Fault("busy", after=601.0))
     assert world.slept == [501.0]
 
 
@@ -152,16 +145,11 @@ def test_other_errors_pass_at_once() -> None:
     assert world.slept == []
 
 
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
-def test_statuses_that_may_pass(status: int) -> None:
-    assert is_retryable(status, {})
-    assert not is_retryable(status, {"x-should-retry": "false"})
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-def test_statuses_that_will_not(status: int) -> None:
-    assert not is_retryable(status, {})
-    assert is_retryable(status, {"x-should-retry": "true"})
+def test_statuses_that_may_pass_and_that_will_not() -> None:
+    statuses = (408, 409, 429, 500, 502, 503, 504, 529, 400, 401, 403, 404, 422)
+    assert [status for status in statuses if is_retryable(status, {})] == list(statuses[:8])
+    assert not [status for status in statuses if is_retryable(status, {"x-should-retry": "false"})]
+    assert all(is_retryable(status, {"x-should-retry": "true"}) for status in statuses)
 
 
 @pytest.mark.parametrize(

