@@ -108,7 +108,7 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def exceptions(entries: Iterable[str]) -> frozenset[tuple[str, int]]:
+def parse_allowed_hosts(entries: Iterable[str]) -> frozenset[tuple[str, int]]:
     """Parse the addresses the user allows besides public ones, each HOST:PORT. Raises SettingsError for all else."""
     pairs = set()
     for entry in entries:

@@ -56,7 +56,7 @@ _MARK_HIDDEN = """() => {
 _PLAYWRIGHT_FOLDERS = (("chromium", "chromium*-*"), ("firefox", "firefox-*"))  # playwright's own, in its folder
 
 
-def usable(name: str) -> str:
+def find_browser(name: str) -> str:
     """Return the wanted browser if installed, else the other, or ''."""
     if importlib.util.find_spec("playwright") is None:
         return ""

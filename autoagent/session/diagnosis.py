@@ -21,7 +21,7 @@ from autoagent.commands.support.shell_lines import shell_rule
 from autoagent.core.errors import CommandError, SettingsError, SetupError
 from autoagent.core.protocols import Sandbox
 from autoagent.core.services import Finding
-from autoagent.network.addresses import exceptions
+from autoagent.network.addresses import parse_allowed_hosts
 from autoagent.registry.embedders import EMBEDDED, EMBEDDERS
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import PROVIDERS
@@ -91,7 +91,7 @@ def _values(settings: Settings, folder: Path) -> Iterator[Finding]:
         selection.choose(selection.available(settings), settings.commands, sys.maxsize)
         shell_rule(settings, folder, (), selection.all_names())
         palette_of(settings.theme, os.environ, False)
-        exceptions(settings.allow_hosts)
+        parse_allowed_hosts(settings.allow_hosts)
         for rule in settings.allow:
             Rule.parse(rule)
     except SettingsError as error:

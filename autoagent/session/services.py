@@ -29,7 +29,7 @@ _SEARCH = lazy_function("autoagent.services.search:search")
 _SEARXNG = lazy_function("autoagent.services.search:searxng")
 _GOOGLE = lazy_function("autoagent.services.search:google")
 _RENDER = lazy_function("autoagent.services.browser:render")  # imports asyncio, which few runs need
-_USABLE = lazy_function("autoagent.services.browser:usable")  # returns another one if the configured one is missing
+_FIND_BROWSER = lazy_function("autoagent.services.browser:find_browser")
 
 
 class ReportedCosts:
@@ -118,7 +118,7 @@ def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
 def report_browser(settings: Settings, say: Callable[[str], None]) -> None:
     """Report if the configured browser is missing."""
     configured = settings.browser_name
-    available = configured and _USABLE(configured)
+    available = configured and _FIND_BROWSER(configured)
     if available != configured:
         no_driver = BROWSER.is_missing(settings)
         reason = f"{BROWSER.problem}: {BROWSER.remedy}" if no_driver else f"{configured} is not installed"
@@ -128,13 +128,13 @@ def report_browser(settings: Settings, say: Callable[[str], None]) -> None:
 
 def open_web(settings: Settings) -> Web:
     """Return the web behind the network guard. Raises SettingsError for an invalid allowed host."""
-    from autoagent.network.addresses import NetworkGuard, exceptions
+    from autoagent.network.addresses import NetworkGuard, parse_allowed_hosts
     from autoagent.network.client import HttpClient
     from autoagent.services.web import GuardedWeb
 
-    guard = NetworkGuard(exceptions(settings.allow_hosts))
+    guard = NetworkGuard(parse_allowed_hosts(settings.allow_hosts))
     client = HttpClient(guard, settings.user_agent) if settings.user_agent else HttpClient(guard)
-    name = settings.browser_name and _USABLE(settings.browser_name)
+    name = settings.browser_name and _FIND_BROWSER(settings.browser_name)
     return GuardedWeb(
         client,
         partial(_SEARXNG, url=settings.search_url) if settings.search_url else _SEARCH,

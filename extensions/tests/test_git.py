@@ -23,7 +23,7 @@ from autoagent.core.errors import CommandError, SetupError
 from autoagent.core.protocols import Sandbox
 from autoagent.core.services import ProcessExit, SearchResults, WebPage
 from autoagent.memory.none import NoMemory
-from autoagent.network.addresses import Address, NetworkGuard, exceptions
+from autoagent.network.addresses import Address, NetworkGuard, parse_allowed_hosts
 from autoagent.network.client import HttpClient
 from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.programs import open_sandbox
@@ -170,7 +170,7 @@ def no_engine(query: str, count: int) -> SearchResults:
 
 
 def web(*allowed: str, known: Mapping[str, Sequence[str]] | None = None) -> GuardedWeb:
-    return GuardedWeb(HttpClient(NetworkGuard(exceptions(allowed), names(known or {}))), no_engine, no_engine)
+    return GuardedWeb(HttpClient(NetworkGuard(parse_allowed_hosts(allowed), names(known or {}))), no_engine, no_engine)
 
 
 @pytest.fixture

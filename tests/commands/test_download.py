@@ -19,7 +19,7 @@ from autoagent.core.commands import Call, Proposal, Result
 from autoagent.core.errors import CommandError
 from autoagent.core.services import SearchResults
 from autoagent.memory.none import NoMemory
-from autoagent.network.addresses import NetworkGuard, exceptions
+from autoagent.network.addresses import NetworkGuard, parse_allowed_hosts
 from autoagent.network.client import HttpClient
 from autoagent.services.web import GuardedWeb
 from autoagent.settings import all_settings
@@ -102,7 +102,7 @@ def no_engine(query: str, count: int) -> SearchResults:
 def down(tmp_path: Path) -> Iterator[Downloads]:
     workspace, lines = Workspace(tmp_path / "ws"), list[str]()
     with Site() as site:
-        client = HttpClient(NetworkGuard(exceptions([site.allowed()])))
+        client = HttpClient(NetworkGuard(parse_allowed_hosts([site.allowed()])))
         web = GuardedWeb(client, no_engine, no_engine)
         context = Context(workspace, NoMemory(), nobody_asked, web=web, progress=lines.append)
         yield Downloads(workspace.root, site, context, lines)

@@ -24,7 +24,7 @@ from autoagent.memory.embedders.builtin import open_builtin
 from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.none import NoMemory
 from autoagent.memory.sqlite.store import LocalStore
-from autoagent.network.addresses import NetworkGuard, exceptions
+from autoagent.network.addresses import NetworkGuard, parse_allowed_hosts
 from autoagent.network.client import HttpClient
 from autoagent.services.search import google, searxng
 from autoagent.services.web import GuardedWeb
@@ -58,7 +58,7 @@ class Room(RunsCommands):
 def room(tmp_path: Path) -> Iterator[Room]:
     with Site() as site:
         site.pages["/search"] = search
-        client = HttpClient(NetworkGuard(exceptions([site.allowed()])))
+        client = HttpClient(NetworkGuard(parse_allowed_hosts([site.allowed()])))
         engine = lambda query, count: searxng(query, count, url=site.url(""))  # noqa: E731 - a callable of two lines
         other = lambda query, count: google(query, count, key="k", engine="e", url=site.url("/search"))  # noqa: E731
         told: list[str] = []

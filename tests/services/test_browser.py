@@ -17,7 +17,7 @@ from website import page, resource
 
 from autoagent.core.errors import CommandError
 from autoagent.core.services import WebPage
-from autoagent.network.addresses import NetworkGuard, exceptions
+from autoagent.network.addresses import NetworkGuard, parse_allowed_hosts
 from autoagent.network.client import HttpClient
 from autoagent.services import browser
 
@@ -30,7 +30,7 @@ pytestmark = [
 
 def show(site: Site, path: str, *, seconds: float = 40.0, limit: int = 1_000_000) -> WebPage:
     """Render a page of the site, whose host and port are all that may be reached."""
-    client = HttpClient(NetworkGuard(exceptions([site.allowed()])))
+    client = HttpClient(NetworkGuard(parse_allowed_hosts([site.allowed()])))
     return browser.render(site.url(path), limit=limit, fetch=client.fetch, name="chromium", seconds=seconds)
 
 
@@ -196,5 +196,5 @@ def test_the_browser_knows_nothing_of_our_environment() -> None:
 
 def test_a_browser_that_is_not_there_is_named() -> None:
     with serving({"/": page("T", "x")}) as site, pytest.raises(CommandError, match=r"^firefox cannot be started: "):
-        client = HttpClient(NetworkGuard(exceptions([site.allowed()])))
+        client = HttpClient(NetworkGuard(parse_allowed_hosts([site.allowed()])))
         browser.render(site.url("/"), limit=1000, fetch=client.fetch, name="firefox")

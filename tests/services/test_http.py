@@ -17,7 +17,7 @@ from loopback_site import Authority, Site, Visit, answer, names, needs_openssl, 
 
 from autoagent.core.errors import CommandError
 from autoagent.core.services import WebPage
-from autoagent.network.addresses import NetworkGuard, exceptions
+from autoagent.network.addresses import NetworkGuard, parse_allowed_hosts
 from autoagent.network.client import HttpClient
 from autoagent.network.connections import Deadline
 
@@ -38,7 +38,9 @@ def other() -> Iterator[Site]:
 
 def client(*sites: Site, known: Mapping[str, Sequence[str]] | None = None, user_agent: str = "test/1") -> HttpClient:
     """A client that may reach these sites on loopback, by address; other names are the given ones."""
-    return HttpClient(NetworkGuard(exceptions(site.allowed() for site in sites), names(known or {})), user_agent)
+    return HttpClient(
+        NetworkGuard(parse_allowed_hosts(site.allowed() for site in sites), names(known or {})), user_agent
+    )
 
 
 def get(site: Site, path: str = "/", limit: int = MB, **headers: str) -> WebPage:
@@ -64,7 +66,7 @@ def test_a_page_comes_with_its_url_type_and_charset(site: Site) -> None:
 
 def test_the_program_names_itself_where_nothing_else_is_set(site: Site) -> None:
     site.pages["/"] = answer(b"x")
-    HttpClient(NetworkGuard(exceptions([site.allowed()]))).fetch(site.url(), limit=MB)
+    HttpClient(NetworkGuard(parse_allowed_hosts([site.allowed()]))).fetch(site.url(), limit=MB)
     assert re.fullmatch(r"autoagent/[0-9.]+", site.seen[0][1]["User-Agent"])
 
 
@@ -79,6 +81,8 @@ def test_a_page_of_any_type_is_cut_at_the_limit(site: Site) -> None:
     page = get(site, limit=1000)
     assert (len(page.body), page.cut, page.media_type) == (1000, True, "application/pdf")
     assert not get(site, limit=5 * MB + 4).cut
+    site.pages["/"] = answer(b"all of it", length=3)
+    assert get(site).body == b"all", "a length that is too small cuts the page as well"
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate", "GZIP", "identity"])
@@ -90,8 +94,7 @@ def test_compressed_pages_are_unpacked(site: Site, encoding: str) -> None:
 
 
 def test_what_unpacks_to_very_much_is_cut_at_the_limit(site: Site) -> None:
-    packed = gzip.compress(bytes(200 * MB), compresslevel=1)
-    site.pages["/"] = answer(packed, Content_Encoding="gzip")
+    site.pages["/"] = answer(gzip.compress(bytes(200 * MB), compresslevel=1), Content_Encoding="gzip")
     began = time.process_time()
     page = get(site)
     assert (len(page.body), page.cut) == (MB, True)
@@ -148,7 +151,9 @@ def test_credentials_stay_with_the_host_they_are_for(site: Site, other: Site) ->
     site.pages["/"] = redirect("/again", Set_Cookie="session=abc")
     site.pages["/again"] = redirect(other.url(host="other.example"))
     other.pages["/"] = answer(b"caught")
-    guard = NetworkGuard(exceptions([site.allowed(), other.allowed()]), names({"other.example": ["127.0.0.1"]}))
+    guard = NetworkGuard(
+        parse_allowed_hosts([site.allowed(), other.allowed()]), names({"other.example": ["127.0.0.1"]})
+    )
     sent = {"Authorization": "Bearer secret", "X-Api-Key": "secret", "Accept-Language": "de"}
     HttpClient(guard, "test/1").fetch(site.url(), limit=MB, headers=sent)
     (_, first), (_, again), (_, elsewhere) = *site.seen, *other.seen
@@ -158,20 +163,16 @@ def test_credentials_stay_with_the_host_they_are_for(site: Site, other: Site) ->
     assert (elsewhere["User-Agent"], elsewhere["Accept-Language"]) == ("test/1", "de")
 
 
-def test_a_cookie_that_was_passed_in_is_dropped_across_hosts_and_ports(site: Site, other: Site) -> None:
+def test_a_cookie_is_kept_neither_across_hosts_and_ports_nor_from_one_fetch_to_the_next(
+    site: Site, other: Site
+) -> None:
     site.pages["/"] = redirect(other.url())
-    other.pages["/"] = answer(b"caught")
-    client(site, other).fetch(site.url(), limit=MB, headers={"cookie": "session=abc"})
+    other.pages["/"] = answer(b"x", Set_Cookie="session=abc")
+    web = client(site, other)
+    web.fetch(site.url(), limit=MB, headers={"cookie": "session=abc"})
+    web.fetch(other.url(), limit=MB)
     assert site.seen[0][1]["Cookie"] == "session=abc"
-    assert other.seen[0][1]["Cookie"] is None
-
-
-def test_nothing_is_kept_from_one_fetch_to_the_next(site: Site) -> None:
-    site.pages["/"] = answer(b"x", Set_Cookie="session=abc")
-    web = client(site)
-    web.fetch(site.url(), limit=MB)
-    web.fetch(site.url(), limit=MB)
-    assert [headers["Cookie"] for _, headers in site.seen] == [None, None]
+    assert [headers["Cookie"] for _, headers in other.seen] == [None, None]
 
 
 # Names and addresses -----------------------------------------------------------------------------------------------
@@ -181,8 +182,7 @@ def test_the_address_that_was_checked_is_the_one_connected_to(site: Site) -> Non
     """A name that leads elsewhere at each look: the look that was checked is the only one."""
     site.pages["/"] = answer(b"x")
     looks = [["127.0.0.1"], ["127.0.0.2"]]
-    guard = NetworkGuard(exceptions([site.allowed()]), lambda host, port: looks.pop(0))
-    web = HttpClient(guard)
+    web = HttpClient(NetworkGuard(parse_allowed_hosts([site.allowed()]), lambda host, port: looks.pop(0)))
     assert web.fetch(site.url(host="rebind.example"), limit=MB).body == b"x"
     assert len(looks) == 1
     with raises_refusal("rebind.example is 127.0.0.2, this machine (loopback)"):
@@ -193,7 +193,7 @@ def test_the_address_that_was_checked_is_the_one_connected_to(site: Site) -> Non
 def test_the_next_address_is_tried_where_one_does_not_answer(site: Site) -> None:
     site.pages["/"] = answer(b"x")
     known = {"two.example": ["127.0.0.9", "127.0.0.1"]}
-    guard = NetworkGuard(exceptions([f"two.example:{site.server_port}"]), names(known))
+    guard = NetworkGuard(parse_allowed_hosts([f"two.example:{site.server_port}"]), names(known))
     assert HttpClient(guard).fetch(site.url(host="two.example"), limit=MB).body == b"x"
 
 
@@ -261,16 +261,11 @@ def test_an_answer_of_two_lengths_is_refused(site: Site) -> None:
     gc.collect()  # urllib3 leaves this socket to the collector, which complains
 
 
-def test_a_length_that_is_too_small_cuts_the_page(site: Site) -> None:
-    site.pages["/"] = answer(b"all of it", length=3)
-    assert get(site).body == b"all"
-
-
 def test_a_closed_port_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
-        guard = NetworkGuard(exceptions([url[7:-1]]))
+        guard = NetworkGuard(parse_allowed_hosts([url[7:-1]]))
         with raises_refusal(f"{url} cannot be fetched: the server refuses the connection."):
             HttpClient(guard).fetch(url, limit=MB)
 
@@ -278,31 +273,24 @@ def test_a_closed_port_is_named() -> None:
 # Time ----------------------------------------------------------------------------------------------------------------
 
 
-def dripping_headers(visit: Visit) -> None:
-    visit.drip(b"HTTP/1.1 200 OK\r\n" + b"X-More: y\r\n" * 1000)
+def dripping(rest: bytes, begin: bytes = b"", every: float = 0.02) -> Callable[[Visit], None]:
+    def page(visit: Visit) -> None:
+        visit.wfile.write(begin)
+        visit.drip(rest, every)
+
+    return page
 
 
-def dripping_body(visit: Visit) -> None:
-    visit.wfile.write(answer(length=1000))
-    visit.drip(b"x" * 1000)
+SLOW_PAGES: dict[str, Callable[[Visit], object]] = {
+    "headers": dripping(b"HTTP/1.1 200 OK\r\n" + b"X-More: y\r\n" * 1000),
+    "a body": dripping(b"x" * 1000, answer(length=1000)),
+    "a body without a length": dripping(b"x" * 1000, answer(length=-1)),
+    "interim answers": dripping(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, every=0.001),
+    "nothing": lambda visit: visit.server.over.wait(),
+}
 
 
-def dripping_without_length(visit: Visit) -> None:
-    visit.wfile.write(answer(length=-1))
-    visit.drip(b"x" * 1000)
-
-
-def dripping_interim_answers(visit: Visit) -> None:
-    visit.drip(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, every=0.001)
-
-
-def silent(visit: Visit) -> None:
-    visit.server.over.wait()
-
-
-@pytest.mark.parametrize(
-    "page", [dripping_headers, dripping_body, dripping_without_length, dripping_interim_answers, silent]
-)
+@pytest.mark.parametrize("page", SLOW_PAGES.values(), ids=SLOW_PAGES)
 def test_a_server_that_takes_its_time_is_left(site: Site, page: Callable[[Visit], None]) -> None:
     site.pages["/"] = page
     began = time.monotonic()
@@ -318,7 +306,7 @@ def test_a_server_that_takes_its_time_is_left(site: Site, page: Callable[[Visit]
 def test_a_handshake_that_never_ends_is_left() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         host = f"127.0.0.1:{listening.getsockname()[1]}"
-        web = HttpClient(NetworkGuard(exceptions([host])))
+        web = HttpClient(NetworkGuard(parse_allowed_hosts([host])))
         with (
             raises_refusal("it took longer than 0.2 s"),
             Deadline(0.2) as deadline,
@@ -343,7 +331,7 @@ def secure(authority: Authority, host: str, **certificate: int) -> Iterator[Site
 
 
 def named(site: Site, host: str) -> HttpClient:
-    return HttpClient(NetworkGuard(exceptions([f"{host}:{site.server_port}"]), names({host: ["127.0.0.1"]})))
+    return HttpClient(NetworkGuard(parse_allowed_hosts([f"{host}:{site.server_port}"]), names({host: ["127.0.0.1"]})))
 
 
 @needs_openssl
