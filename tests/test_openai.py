@@ -473,7 +473,7 @@ def test_a_request_that_ends_while_it_waits_for_its_turn_costs_nothing(
     def no_turn(heed: Callable[[], float], send: Callable[[], Any]) -> Any:
         raise reason
 
-    waiting = OpenAIModel(name="m", endpoint=endpoint(server, around=no_turn), count=words)
+    waiting = OpenAIModel(name="m", endpoint=endpoint(server, request_hook=no_turn), count=words)
     with pytest.raises(type(reason)):
         waiting.complete(HELLO, max_tokens=9)
     assert (waiting.take_usage(), server.requests) == (Usage(), [])

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 DEFAULT_WINDOW = 8192  # tokens; file and window take about 2.2 GB of memory
 
-_INSTALL = 'pip install "autoagent[local]"'
 _BATCH = 128  # prompt tokens between two chances to cancel; on a CPU almost as fast as larger batches
 _CACHE_MIB = 512  # to keep a prompt during another one, such as the agent's during a summary
 _MEASURE_SECONDS = 0.2  # to measure which cores are busy
@@ -80,7 +79,8 @@ class LocalModel:
         """
         if self._server is None:
             if importlib.util.find_spec("xllamacpp") is None:
-                raise SetupError(f"The runtime of the embedded model is not installed. Install it: {_INSTALL}")
+                install = 'pip install "autoagent[local]"'
+                raise SetupError(f"The runtime of the embedded model is not installed. Install it: {install}")
             _require_gguf(self._path)
             self._server = self._worker.submit(self._load)
         try:
@@ -123,7 +123,7 @@ class LocalModel:
             for chunk in chunks:
                 if listener is not None:
                     listener.heed()
-                reply.take(chunk)
+                reply.add(chunk)
                 if reply.is_endless:
                     break
         self._speed = reply.speed
@@ -193,7 +193,7 @@ class _StreamedReply:
     start: float | None = None  # of reading a slow prompt, as a monotonic time
     tail: str = ""  # the end of the reply
 
-    def take(self, chunk: Mapping[str, Any]) -> None:
+    def add(self, chunk: Mapping[str, Any]) -> None:
         if error := chunk.get("error"):
             if error.get("type") == "exceed_context_size_error":
                 size, window = error["n_prompt_tokens"], error["n_ctx"]

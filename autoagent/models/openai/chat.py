@@ -218,7 +218,7 @@ class OpenAIModel:
         for limit in (_PROBE_TOKENS, _THINKING_PROBE_TOKENS):
             answer, _ = self._ask(_PROBE_MESSAGES, parameters, limit + self.reasoning_room, listener)
             self._pending_usage += self._usage(_PROBE_MESSAGES, parameters, answer)
-            if not parameters or not (answer.truncated and (answer.thought or not answer.text)):
+            if not parameters or not (answer.truncated and (answer.has_thought or not answer.text)):
                 break
         return answer
 
@@ -305,7 +305,7 @@ class OpenAIModel:
         exclusions = tuple(name for name in without if name != wire.IMAGES)
         if exclusions != self._capability.without:
             self._update_capability(without=exclusions)  # only now it is certain that omitting them helped
-        if answer.thought and not self._capability.thinks:
+        if answer.has_thought and not self._capability.thinks:
             self._update_capability(thinks=True)
         return answer, (*retries, *notes)
 

@@ -62,7 +62,7 @@ class OpenAIEmbedder:
         The next call reports the cost of a failed call. After a failure, the endpoint is not asked for a while. Raises
         ModelError if it fails, or does not answer with one finite vector of `dim` values per text.
         """
-        pending = [self._cut(valid_text(text)) for text in texts if text.strip()]
+        pending = [self._truncate(valid_text(text)) for text in texts if text.strip()]
         embedded: list[bytes] = []
         for start in range(0, len(pending), _BATCH_SIZE):
             embedded += self._embed(pending[start : start + _BATCH_SIZE])
@@ -114,7 +114,7 @@ class OpenAIEmbedder:
             raise ModelError(f"{self.name} gave an embedding of {len(numbers)} values instead of {self._dim}")
         return struct.pack(f"<{len(numbers)}f", *(value / length for value in numbers))
 
-    def _cut(self, text: str) -> str:
+    def _truncate(self, text: str) -> str:
         # A token is at least a character, with rare exceptions, so these characters hold at most as many tokens.
         is_short = len(text) <= _MAX_TOKENS or (len(text) <= 8 * _MAX_TOKENS and self._count(text) <= _MAX_TOKENS)
         return text if is_short else text[:_MAX_TOKENS]

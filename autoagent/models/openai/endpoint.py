@@ -99,9 +99,10 @@ class Endpoint:
     """Send requests to an endpoint over connections that are reused.
 
     `silence` is how long a request may stay silent, in seconds, or 0 for a default that depends on whether the server
-    is local.
-    `around` wraps each request: it is called with a function that heeds the listener, and a function that sends. Raises
-    SettingsError if the base URL is not an http address, SetupError if the key is malformed, or missing for OpenAI.
+    is local. `request_hook` sends each request: it is called with `heed` of the listener, and a function that sends.
+
+    Raises SettingsError if the base URL is not an http address, SetupError if the key is malformed, or missing for
+    OpenAI.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Endpoint:
         timeouts: RequestTimeouts | None = None,
         policy: RetryPolicy | None = None,
         silence: float = 0.0,
-        around: Callable[[Callable[[], float], Callable[[], Any]], Any] | None = None,
+        request_hook: Callable[[Callable[[], float], Callable[[], Any]], Any] | None = None,
     ) -> None:
         self.base_url = (base_url or OPENAI_URL).rstrip("/")
         self.host = _host(self.base_url)
@@ -128,7 +129,7 @@ class Endpoint:
         chosen = replace(defaults, silence=silence, total=max(defaults.total, silence)) if silence else defaults
         self._timeouts = timeouts or chosen
         self._policy = policy or RetryPolicy()
-        self._around = around
+        self._request_hook = request_hook
         waits = self._timeouts.connect, self._timeouts.silence
         self._refusals = Refusals(self.base_url, self.host, self._key, *waits, self._policy.clock)
         self._has_answered = False
@@ -169,7 +170,7 @@ class Endpoint:
             nonlocal is_sent
             is_sent = False
             try:
-                return cast(T, self._around(heed, send)) if self._around else send()
+                return cast(T, self._request_hook(heed, send)) if self._request_hook else send()
             except BaseException as error:  # Ctrl-C too
                 if is_sent and _is_charged(error):
                     on_charge()
@@ -218,10 +219,10 @@ class Endpoint:
         end = time.monotonic() + self._timeouts.total
         try:
             with (
-                Heartbeat(self.host, self._timeouts.silence, listener) as silence,
+                Heartbeat(self.host, self._timeouts.silence, listener) as heartbeat,
                 contextlib.closing(self._send(path, body, remaining)) as response,
             ):
-                chunks = self._in_time(limit_bytes(response.iter_raw(), MAX_BYTES), end, silence, listener)
+                chunks = self._in_time(limit_bytes(response.iter_raw(), MAX_BYTES), end, heartbeat, listener)
                 encoding = response.headers.get("content-encoding", "")
                 answer = read(response.headers.get("content-type", ""), decompress(chunks, encoding))
                 # The rest is read so that the connection can serve the next request. If it is late, it is closed.
@@ -333,10 +334,10 @@ class Endpoint:
         return client
 
     def _in_time(
-        self, chunks: Iterator[bytes], end: float, silence: Heartbeat, listener: Listener | None
+        self, chunks: Iterator[bytes], end: float, heartbeat: Heartbeat, listener: Listener | None
     ) -> Iterator[bytes]:
         for chunk in chunks:
-            silence.heard()
+            heartbeat.restart()
             if listener:
                 listener.heed()
             if time.monotonic() > end:

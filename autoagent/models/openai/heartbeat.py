@@ -16,7 +16,7 @@ MAX_QUIET_SECONDS = 30.0  # without a message to the user
 class Heartbeat:
     """While entered, notify the listener of each silence: halfway through the patience, and at regular intervals.
 
-    `patience` is the longest silence in seconds. Notices come from another thread, never while a piece is `heard`.
+    `patience` is the longest silence in seconds. Notices come from another thread, never during `restart`.
     """
 
     def __init__(self, host: str, patience: float, listener: Listener | None) -> None:
@@ -26,7 +26,7 @@ class Heartbeat:
         self._interval = min(MAX_QUIET_SECONDS, max(1.0, patience / 2))
         self._lock = threading.Lock()
         self._end_event = threading.Event()
-        self.heard()
+        self.restart()
 
     def __enter__(self) -> Self:
         if self._listener is not None:
@@ -37,7 +37,7 @@ class Heartbeat:
         with self._lock:
             self._end_event.set()
 
-    def heard(self) -> None:
+    def restart(self) -> None:
         """Restart the silence timer, as a piece has arrived."""
         with self._lock:
             self._silent_since = time.monotonic()

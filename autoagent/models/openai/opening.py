@@ -37,7 +37,7 @@ def open_endpoint(settings: ModelSettings, policy: RetryPolicy | None = None, si
         organization=settings.organization or None,
         silence=settings.silence or silence,
         policy=policy or RetryPolicy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE),
-        around=GUESTS.get("request"),
+        request_hook=GUESTS.get("request"),
     )
 
 

@@ -120,18 +120,17 @@ class Refusals:
             return ModelError(f"no secure connection to {self.host}: {error}; check its certificate and the system's")
         if isinstance(error, httpx2.ConnectTimeout):
             reason = f"{self.host} did not accept a connection within {self.connect_timeout:g} s"
-            return Fault(reason, stage="unreached")
-        if isinstance(error, httpx2.TimeoutException):
+        elif isinstance(error, httpx2.TimeoutException):
             return Fault(f"{self.host} said nothing for {self.silence_timeout:g} s")
-        if any(isinstance(cause, socket.gaierror) for cause in chain):
+        elif any(isinstance(cause, socket.gaierror) for cause in chain):
             reason = f"the name {self.host} cannot be resolved; check OPENAI_BASE_URL and the network"
-            return Fault(reason, stage="unreached")
-        if any(isinstance(cause, ConnectionRefusedError) for cause in chain):
+        elif any(isinstance(cause, ConnectionRefusedError) for cause in chain):
             reason = f"nothing answers at {self.base_url} (connection refused); is the server running?"
-            return Fault(reason, stage="unreached")
-        if isinstance(error, httpx2.ConnectError):
-            return Fault(f"no connection to {self.host}: {error}", stage="unreached")
-        return Fault(f"the connection to {self.host} broke: {error}")
+        elif isinstance(error, httpx2.ConnectError):
+            reason = f"no connection to {self.host}: {error}"
+        else:
+            return Fault(f"the connection to {self.host} broke: {error}")
+        return Fault(reason, stage="unreached")
 
 
 def _suggest(model: str, available: Sequence[str]) -> str:

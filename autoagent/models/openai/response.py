@@ -100,7 +100,7 @@ class ResponseParts:
         return valid_text("".join(self._thoughts))
 
     @property
-    def thought(self) -> bool:
+    def has_thought(self) -> bool:
         """Return whether the model thought before it answered, by the server's figures or the text."""
         details = self.usage.get("completion_tokens_details") if self.usage else None
         tokens = tokens_in(details.get("reasoning_tokens")) if isinstance(details, dict) else None

@@ -100,15 +100,15 @@ def with_retries(
     attempt: Callable[[], T],
     policy: RetryPolicy,
     waiting: Callable[[str, float, float], None] = lambda reason, seconds, until: None,
-    heed: Callable[[], float] | None = None,
+    remaining_seconds: Callable[[], float] | None = None,
     *,
     has_answered: bool = True,
 ) -> tuple[T, tuple[str, ...]]:
     """Return the final result of `attempt`, and the reasons of the faults before it.
 
-    `waiting` receives each wait: the reason, the seconds, and the end of the patience (seconds since the epoch). `heed`
-    is called several times a second during a wait and ends it by raising. `has_answered` tells whether the
-    endpoint has answered before.
+    `waiting` receives each wait: the reason, the seconds, and the end of the patience (seconds since the epoch).
+    `remaining_seconds` is called several times a second during a wait and ends it by raising. `has_answered` tells
+    whether the endpoint has answered before.
 
     Raises Unreachable for the last fault, once the patience or the charged attempts are used up, or if the server asks
     for a longer wait. Raises the refusal behind two faults.
@@ -141,10 +141,10 @@ def with_retries(
                 ) from fault
             seconds = min(remaining, policy.wait(len(reasons), fault.after))
         waiting(reasons[-1], seconds, policy.clock() + remaining)
-        if heed is None:
+        if remaining_seconds is None:
             policy.sleep(seconds)
             continue
         end = policy.timer() + seconds
         while (rest := end - policy.timer()) > 0:
-            policy.sleep(min(rest, _CHECK_SECONDS, heed()))
-        heed()
+            policy.sleep(min(rest, _CHECK_SECONDS, remaining_seconds()))
+        remaining_seconds()
