@@ -155,19 +155,17 @@ def _walk(root: Tag) -> Iterator[tuple[Tag | NavigableString, bool]]:
 
 
 def _whole_text(soup: BeautifulSoup) -> str:
-    lines = (line.strip() for line in "".join(_text_parts(soup)).split("\n"))
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-
-
-def _text_parts(soup: BeautifulSoup) -> Iterator[str]:
-    preformatted = 0
+    parts: list[str] = []
+    preformatted_depth = 0
     for node, begins in _walk(soup):
         if isinstance(node, NavigableString):
-            yield node if preformatted else re.sub(r"\s+", " ", node)
+            parts.append(node if preformatted_depth else re.sub(r"\s+", " ", node))
         else:
             if node.name in ("pre", "textarea"):
-                preformatted += 1 if begins else -1
-            yield _markdown(node, begins)
+                preformatted_depth += 1 if begins else -1
+            parts.append(_markdown(node, begins))
+    lines = (line.strip() for line in "".join(parts).split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
 def _markdown(tag: Tag, begins: bool) -> str:

@@ -7,7 +7,7 @@ import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from autoagent.documents.document_text import ENTRY_LIMIT, TEXT_LIMIT, DocumentText, UnreadableDocument, limit_text
@@ -22,19 +22,14 @@ _HEADING = re.compile(r"Heading ([1-6])")
 def read(kind: str, data: bytes, url: str) -> DocumentText:
     """Read a `docx` as Markdown, an `xlsx` sheet by sheet with a line per non-empty row. Raises UnreadableDocument."""
     check_archive(data)
-    text, note = limit_text(_join_lines(_docx_lines(data) if kind == "docx" else _xlsx_lines(data)))
-    return DocumentText(text or "[it holds no text]", note=note)
-
-
-def _join_lines(lines: Iterable[str]) -> str:
-    """Join the lines up to the limit without reading the rest."""
-    texts, size = [], 0
-    for line in lines:
-        texts.append(line)
+    lines, size = [], 0
+    for line in _docx_lines(data) if kind == "docx" else _xlsx_lines(data):
+        lines.append(line)
         size += len(line) + 1
         if size > TEXT_LIMIT:
             break
-    return "\n".join(texts)
+    text, note = limit_text("\n".join(lines))
+    return DocumentText(text or "[it holds no text]", note=note)
 
 
 def _docx_lines(data: bytes) -> Iterator[str]:

@@ -53,8 +53,10 @@ class HumanModel:
         messages, commands = without_calls(messages), options.get("commands")
         earlier = list(self._earlier)
         for message in messages:
-            match = next((old for old in earlier if _is_same(old, message)), None)
-            if match is not None:
+            # The last message has paragraphs at its end that it loses once another follows.
+            start = f"{message.content}\n\n"
+            same = (old for old in earlier if old.role == message.role and f"{old.content}\n\n".startswith(start))
+            if match := next(same, None):
                 earlier.remove(match)
             elif message.role != "assistant":
                 self._show(f"[{message.role}]\n{message.content}")
@@ -97,11 +99,6 @@ def parse_short_form(answer: str) -> str | None:
     if len(args) < len(words):  # a bare word, or a duplicate name
         return None
     return json.dumps({"command": {"name": name, "args": args}}, ensure_ascii=False)
-
-
-def _is_same(old: Message, new: Message) -> bool:
-    """Return whether the messages are the same, apart from paragraphs at the end that only the last message has."""
-    return old.role == new.role and f"{old.content}\n\n".startswith(f"{new.content}\n\n")
 
 
 def _is_json(text: str) -> bool:

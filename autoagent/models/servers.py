@@ -74,31 +74,28 @@ def request(base_url: str, path: str, key: str = "", body: Any = None, timeout: 
 
     headers = {"Accept": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
     payload = None if body is None else json.dumps(body)
-    timed_out = False
     if payload is not None:
         headers["Content-Type"] = "application/json"
+    deadline = Deadline(2 * timeout)
     try:
         address = urlsplit(base_url)
         connection_class = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
         if not address.hostname:
             return ProbeAnswer(0, problem="the address has no host name")
         connection = connection_class(address.hostname, address.port)
-        with Deadline(2 * timeout) as deadline, contextlib.closing(connection):
-            try:
-                sock = socket.create_connection((connection.host, connection.port), timeout)
-                connection.sock = sock
-                deadline.watch(sock)  # before waiting for the first byte, even of a handshake
-                if address.scheme == "https":
-                    connection.sock = ssl.create_default_context().wrap_socket(sock, server_hostname=connection.host)
-                connection.request("POST" if payload else "GET", address.path.rstrip("/") + path, payload, headers)
-                with connection.getresponse() as response:
-                    content = response.read(_MAX_BYTES + 1)
-            finally:
-                timed_out = deadline.passed
-        if timed_out:  # closing the connection looks like the end of the answer
+        with deadline, contextlib.closing(connection):
+            sock = socket.create_connection((connection.host, connection.port), timeout)
+            connection.sock = sock
+            deadline.watch(sock)  # before waiting for the first byte, even of a handshake
+            if address.scheme == "https":
+                connection.sock = ssl.create_default_context().wrap_socket(sock, server_hostname=connection.host)
+            connection.request("POST" if payload else "GET", address.path.rstrip("/") + path, payload, headers)
+            with connection.getresponse() as response:
+                content = response.read(_MAX_BYTES + 1)
+        if deadline.passed:  # closing the connection looks like the end of the answer
             raise TimeoutError
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: an invalid port or host
-        if timed_out or isinstance(error, TimeoutError):
+        if deadline.passed or isinstance(error, TimeoutError):
             return ProbeAnswer(0, problem="no complete answer arrived in time")
         return ProbeAnswer(0, problem=str(error) or type(error).__name__)
     if len(content) > _MAX_BYTES:
