@@ -150,7 +150,7 @@ def test_what_is_not_of_the_public_internet_is_named(reason: str, ips: str) -> N
 @pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "0x7f000001", "017700000001", "127.1", "localhost"])
 def test_every_spelling_of_this_machine_is_seen_through(host: str) -> None:
     with pytest.raises(CommandError, match=r"127\.0\.0\.1, this machine|127\.0\.0\.1 is this machine"):
-        NetworkGuard().reach(host, 80)
+        NetworkGuard().approved_addresses(host, 80)
 
 
 @pytest.mark.parametrize(
@@ -186,15 +186,15 @@ def test_a_name_server_that_is_silent_is_waited_for_no_longer_than_the_limit() -
 def test_a_name_with_no_or_with_very_many_addresses_is_refused() -> None:
     many = NetworkGuard(resolve=lambda host, port: [f"8.8.{n // 256}.{n % 256}" for n in range(300)])
     with raises_refusal("The host 'many.example' has 300 addresses; at most 64 are looked at"):
-        many.reach("many.example", 443)
+        many.approved_addresses("many.example", 443)
     with raises_refusal("has 0 addresses"):
-        NetworkGuard(resolve=lambda host, port: []).reach("none.example", 443)
+        NetworkGuard(resolve=lambda host, port: []).approved_addresses("none.example", 443)
 
 
 def test_one_private_address_among_public_ones_is_enough_to_refuse() -> None:
     guard = NetworkGuard(resolve=lambda host, port: ["8.8.8.8", "10.0.0.5"])
     with pytest.raises(CommandError) as caught:
-        guard.reach("half.example", 443)
+        guard.approved_addresses("half.example", 443)
     assert str(caught.value) == (
         "half.example:443 is not reached: half.example is 10.0.0.5, in a private network. "
         "The user can allow it with AUTOAGENT_ALLOW_HOSTS=half.example:443."
@@ -208,8 +208,8 @@ def test_the_user_allows_a_name_or_an_address_for_one_port() -> None:
     by_name = NetworkGuard(parse_allowed_hosts(["intranet.example:8443"]), lookup)
     by_address = NetworkGuard(parse_allowed_hosts(["10.0.0.5:8443"]), lookup)
     for guard in (by_name, by_address):
-        assert guard.reach("intranet.example", 8443) == ("10.0.0.5",)
+        assert guard.approved_addresses("intranet.example", 8443) == ("10.0.0.5",)
         with raises_refusal("intranet.example:443 is not reached"):
-            guard.reach("intranet.example", 443)
+            guard.approved_addresses("intranet.example", 443)
     with raises_refusal("other.example:8443 is not reached"):
-        by_name.reach("other.example", 8443)
+        by_name.approved_addresses("other.example", 8443)

@@ -480,7 +480,7 @@ def test_a_request_that_ends_while_it_waits_for_its_turn_costs_nothing(
 
 
 def test_prices_known_unknown_and_none() -> None:
-    def price(name: str, url: str | None = None) -> Price | None:
+    def price(name: str, url: str = "") -> Price | None:
         return OpenAIModel(name=name, endpoint=Endpoint(api_key=KEY, base_url=url), count=words).price
 
     assert price("gpt-4o") == price("gpt-4o-2024-08-06") == Price(2.5, 10.0, 1.25)

@@ -81,10 +81,10 @@ def test_a_runs_events_become_its_replies_usable_or_not() -> None:
     )  # fmt: skip
     ended = Ended(status=Status.STOPPED, reason="enough")
     events: list[Event] = [start, thought, Rejected(problem="no JSON", text="second", usage=Usage(1, 1)), ended]
-    model = ReplayModel.from_events(events, name="run 7")
-    assert (model.window, model.name) == (4096, "run 7")
+    model = ReplayModel.from_events(events)
+    assert (model.window, model.name) == (4096, "replay")
     assert [said(model).text, said(model).text] == ["first", "second"]
-    with pytest.raises(ModelError, match="'run 7' ended after 2"):
+    with pytest.raises(ModelError, match="'replay' ended after 2"):
         said(model)
 
 

@@ -46,7 +46,7 @@ class ReplayModel:
         self._count = 0
 
     @classmethod
-    def from_events(cls, events: Iterable[Event], name: str = "replay") -> ReplayModel:
+    def from_events(cls, events: Iterable[Event]) -> ReplayModel:
         """Build a model that repeats the replies of a run, usable or not, in order and with the run's own window."""
         recorded = list(events)
         replies: list[str | Completion | ModelError] = []
@@ -60,7 +60,7 @@ class ReplayModel:
                 replies.append(Completion(event.text, Usage(), truncated=event.truncated))
         verifications = [e.text for e in recorded if isinstance(e, Answered) and e.purpose == VERIFICATION]
         windows = [event.window for event in recorded if isinstance(event, RunStarted)]
-        return cls(replies, name, windows[0] if windows else WINDOW, verifications)
+        return cls(replies, window=windows[0] if windows else WINDOW, verifications=verifications)
 
     def skip(self, count: int) -> None:
         """Skip replies already used: a resumed run continues the recording where it stopped."""

@@ -211,7 +211,7 @@ class NetworkGuard:
     allowed: frozenset[tuple[str, int]] = field(default_factory=frozenset)
     resolve: Callable[[str, int], Sequence[str]] = resolve
 
-    def reach(self, host: str, port: int) -> tuple[str, ...]:
+    def approved_addresses(self, host: str, port: int) -> tuple[str, ...]:
         """Return the IP addresses to connect to, in order. A single refused address refuses all.
 
         Raises CommandError with the host, the address and the reason.

@@ -70,7 +70,7 @@ class Deadline:
 
 def _connect(host: str, port: int, guard: NetworkGuard, deadline: Deadline) -> socket.socket:
     """Connect to the first answering address of a host within the deadline. Raises CommandError and OSError."""
-    addresses = guard.reach(host, port)
+    addresses = guard.approved_addresses(host, port)
     for number, ip in enumerate(addresses, 1):
         try:
             connection = socket.create_connection((ip, port), min(CONNECT_SECONDS, deadline.remaining()))

@@ -36,4 +36,4 @@ class GuardedWeb:
 
     def pin(self, url: str) -> tuple[str, int, str]:
         address = parse(url)
-        return address.host, address.port, self.client.guard.reach(address.host, address.port)[0]
+        return address.host, address.port, self.client.guard.approved_addresses(address.host, address.port)[0]

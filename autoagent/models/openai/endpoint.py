@@ -31,15 +31,7 @@ from autoagent.models import pricing
 from autoagent.models.openai.heartbeat import Heartbeat
 from autoagent.models.openai.late_import import import_openai
 from autoagent.models.openai.refusals import Refusals, Refused
-from autoagent.models.openai.response import (
-    MAX_BYTES,
-    Broken,
-    StreamError,
-    TooLong,
-    decompress,
-    limit_bytes,
-    read_object,
-)
+from autoagent.models.openai.response import Broken, StreamError, TooLong, decompress, limit_bytes, read_object
 from autoagent.models.openai.retry import Fault, RetryPolicy, with_retries
 from autoagent.models.openai.wire import encode
 from autoagent.network.addresses import is_private
@@ -109,8 +101,8 @@ class Endpoint:
         self,
         *,
         api_key: str,
-        base_url: str | None = None,
-        organization: str | None = None,
+        base_url: str = "",
+        organization: str = "",
         timeouts: RequestTimeouts | None = None,
         policy: RetryPolicy | None = None,
         silence: float = 0.0,
@@ -124,7 +116,7 @@ class Endpoint:
             raise SetupError("OPENAI_API_KEY is not set; set it, or name a server of your own in OPENAI_BASE_URL")
         if not re.fullmatch(r"[!-~]*", self._key):
             raise SetupError("OPENAI_API_KEY holds a space or a character that no key has; copy it again")
-        self._organization = organization or None
+        self._organization = organization
         defaults = _LOCAL_TIMEOUTS if self.private else RequestTimeouts()
         chosen = replace(defaults, silence=silence, total=max(defaults.total, silence)) if silence else defaults
         self._timeouts = timeouts or chosen
@@ -222,7 +214,7 @@ class Endpoint:
                 Heartbeat(self.host, self._timeouts.silence, listener) as heartbeat,
                 contextlib.closing(self._send(path, body, remaining)) as response,
             ):
-                chunks = self._in_time(limit_bytes(response.iter_raw(), MAX_BYTES), end, heartbeat, listener)
+                chunks = self._in_time(limit_bytes(response.iter_raw()), end, heartbeat, listener)
                 encoding = response.headers.get("content-encoding", "")
                 answer = read(response.headers.get("content-type", ""), decompress(chunks, encoding))
                 # The rest is read so that the connection can serve the next request. If it is late, it is closed.
@@ -318,7 +310,7 @@ class Endpoint:
         client = openai.OpenAI(
             api_key=self._key or "none",  # private servers need no key, but the client does
             base_url=self.base_url,
-            organization=self._organization,
+            organization=self._organization or None,
             max_retries=0,
             timeout=httpx2.Timeout(self._timeouts.silence, connect=self._timeouts.connect),
             default_headers={"Accept-Encoding": "gzip"},

@@ -33,8 +33,8 @@ def open_endpoint(settings: ModelSettings, policy: RetryPolicy | None = None, si
         policy = RetryPolicy(patience=settings.patience, first_patience=settings.patience)
     return Endpoint(
         api_key=settings.api_key,
-        base_url=settings.base_url or None,
-        organization=settings.organization or None,
+        base_url=settings.base_url,
+        organization=settings.organization,
         silence=settings.silence or silence,
         policy=policy or RetryPolicy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE),
         request_hook=GUESTS.get("request"),

@@ -116,7 +116,7 @@ class ResponseParts:
 
     def read(self, content_type: str, chunks: Iterable[bytes]) -> None:
         """Read the body of a 200. Raises Broken if it is cut short or no chat completion, TooLong or StreamError."""
-        chunks = limit_bytes(chunks, MAX_BYTES)
+        chunks = limit_bytes(chunks)
         if "json" in content_type:  # the server does not stream
             completion = json_object(b"".join(chunks).decode("utf-8", "replace"))
             self._add_chunk(completion)
@@ -250,13 +250,13 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
         yield rest.decode("utf-8", "replace")
 
 
-def limit_bytes(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
-    """Yield the chunks, up to `limit` bytes. Raises TooLong."""
+def limit_bytes(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the chunks, up to MAX_BYTES. Raises TooLong."""
     size = 0
     for chunk in chunks:
         size += len(chunk)
-        if size > limit:
-            raise TooLong(f"the answer has more than {limit / 2**20:g} MB")
+        if size > MAX_BYTES:
+            raise TooLong(f"the answer has more than {MAX_BYTES / 2**20:g} MB")
         yield chunk
 
 
@@ -298,7 +298,7 @@ def json_object(text: str | bytes) -> dict[str, Any]:
 
 def read_object(content_type: str, chunks: Iterable[bytes]) -> dict[str, Any]:
     """Read the body as a JSON object, whatever its declared type. Raises Broken and TooLong."""
-    return json_object(b"".join(limit_bytes(chunks, MAX_BYTES)))
+    return json_object(b"".join(limit_bytes(chunks)))
 
 
 def json_text(value: Any) -> str:
