@@ -59,8 +59,8 @@ class ReplayModel:
             elif isinstance(event, Rejected):
                 replies.append(Completion(event.text, Usage(), truncated=event.truncated))
         verifications = [e.text for e in recorded if isinstance(e, Answered) and e.purpose == VERIFICATION]
-        windows = [event.window for event in recorded if isinstance(event, RunStarted)]
-        return cls(replies, window=windows[0] if windows else WINDOW, verifications=verifications)
+        window = next((event.window for event in recorded if isinstance(event, RunStarted)), WINDOW)
+        return cls(replies, window=window, verifications=verifications)
 
     def skip(self, count: int) -> None:
         """Skip replies already used: a resumed run continues the recording where it stopped."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from loopback_site import Authority, Site, Visit, answer, names, needs_openssl, redirect
+from test_addresses import raises_refusal
 
 from autoagent.core.errors import CommandError
 from autoagent.core.services import WebPage
@@ -45,10 +46,6 @@ def client(*sites: Site, known: Mapping[str, Sequence[str]] | None = None, user_
 
 def get(site: Site, path: str = "/", limit: int = MB, **headers: str) -> WebPage:
     return client(site).fetch(site.url(path), limit=limit, headers=headers)
-
-
-def raises_refusal(text: str) -> pytest.RaisesExc[CommandError]:
-    return pytest.raises(CommandError, match=re.escape(text))
 
 
 # What a page is ----------------------------------------------------------------------------------------------------

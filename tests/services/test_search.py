@@ -184,7 +184,6 @@ def test_google_is_asked_in_its_own_way_and_may_find_nothing() -> None:
 
 def test_google_refusing_is_told_without_the_key() -> None:
     with answering(as_json({"error": {"code": 429, "message": "Quota exceeded"}}, 429)) as site:
-        with pytest.raises(CommandError) as failed:
+        url = re.escape(site.url("/search?q=tides&cx=the-engine&num=5"))
+        with pytest.raises(CommandError, match=rf"^{url} answers 429 Too Many Requests\.$"):
             ask_google(site)
-        url = site.url("/search?q=tides&cx=the-engine&num=5")
-    assert str(failed.value) == f"{url} answers 429 Too Many Requests."

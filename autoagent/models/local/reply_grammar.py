@@ -84,13 +84,12 @@ def _file_name_grammar(kind: str, file: Parameter) -> str:
     """Return the grammar of the names of one kind of file, limited to the parameter's choices, or '' if none fits."""
     if not file.choices:
         return rf'"\"" {kind} "\""'
-    names = [
-        name
-        for name in file.choices
-        if kind
-        == ("CODE_FILE" if code_block.is_code(name) else "JSON_FILE" if name.endswith(".json") else "OTHER_FILE")
-    ]
-    return f"({' | '.join(_literal(json.dumps(name, ensure_ascii=False)) for name in names)})" if names else ""
+    names = []
+    for name in file.choices:
+        other_kind = "JSON_FILE" if name.endswith(".json") else "OTHER_FILE"
+        if kind == ("CODE_FILE" if code_block.is_code(name) else other_kind):
+            names.append(_literal(json.dumps(name, ensure_ascii=False)))
+    return f"({' | '.join(names)})" if names else ""
 
 
 def _arguments_grammar(spec: CommandSpec, fixed: Mapping[str, str]) -> str:

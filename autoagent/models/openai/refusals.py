@@ -71,9 +71,9 @@ class Refusals:
         if status == 413 or (status != 429 and _OVERFLOW.search(text)):
             return ContextOverflow(f"{self.host}: the prompt is too long for the model: {message}")
         if status in (401, 403):
-            refused_key = "refused the key in OPENAI_API_KEY" if self.key else "requires a key"
+            problem = "refused the key in OPENAI_API_KEY" if self.key else "requires a key"
             remedy = "set another" if self.key else "set OPENAI_API_KEY"
-            return SetupError(f"{self.host} {refused_key} ({status}: {message}); {remedy}")
+            return SetupError(f"{self.host} {problem} ({status}: {message}); {remedy}")
         refused = Refused(f"{self.base_url} answered {status}: {message}", param, text)
         if status in (404, 500, 501) and _UNSUPPORTED.search(text):
             return refused
