@@ -71,7 +71,12 @@ def encode_messages(messages: Sequence[Message], without: Collection[str]) -> Js
     if TOOL_MESSAGES in without:
         messages = without_calls(messages)
     elif USER_AFTER_TOOL in without:
-        messages = _insert_bridges(messages)
+        bridged: list[Message] = []
+        for message in messages:
+            if message.role == "user" and bridged and bridged[-1].role == "tool":
+                bridged.append(Message("assistant", _BRIDGE))
+            bridged.append(message)
+        messages = bridged
     if SYSTEM in without and len(messages) > 1 and messages[0].role == "system":
         merged = replace(messages[1], content=f"{messages[0].content}\n\n{messages[1].content}")
         messages = [merged, *messages[2:]]
@@ -101,15 +106,6 @@ def refused_parameter(refusal: Refused, body: Mapping[str, Any]) -> str | None:
         return refusal.param
     mentions = {name: match.start() for name in present if (match := _OPTIONAL_PATTERNS[name].search(refusal.text))}
     return min(mentions, key=mentions.__getitem__) if mentions else None
-
-
-def _insert_bridges(messages: Sequence[Message]) -> list[Message]:
-    bridged: list[Message] = []
-    for message in messages:
-        if message.role == "user" and bridged and bridged[-1].role == "tool":
-            bridged.append(Message("assistant", _BRIDGE))
-        bridged.append(message)
-    return bridged
 
 
 @cached_by_message  # most messages repeat from the previous request
