@@ -28,10 +28,10 @@ pytestmark = [
 ]
 
 
-def show(site: Site, path: str, *, seconds: float = 40.0, limit: int = 1_000_000) -> WebPage:
+def show(site: Site, path: str, *, seconds: float = 40.0, limit: int = 1_000_000, name: str = "chromium") -> WebPage:
     """Render a page of the site, whose host and port are all that may be reached."""
     client = HttpClient(NetworkGuard(parse_allowed_hosts([site.allowed()])))
-    return browser.render(site.url(path), limit=limit, fetch=client.fetch, name="chromium", seconds=seconds)
+    return browser.render(site.url(path), limit=limit, fetch=client.fetch, name=name, seconds=seconds)
 
 
 @contextmanager
@@ -90,14 +90,11 @@ def test_what_style_sheets_hide_is_marked() -> None:
     assert b"<p>three</p>" in shown.body
 
 
-def test_what_is_no_page_is_given_as_it_came() -> None:
+def test_what_is_no_page_is_given_as_it_came_and_a_missing_page_is_named() -> None:
     with serving({"/a.pdf": resource(b"%PDF-1.7 x", "application/pdf")}) as site:
         assert show(site, "/a.pdf") == WebPage(site.url("/a.pdf"), "application/pdf", b"%PDF-1.7 x")
-
-
-def test_the_page_itself_must_be_there() -> None:
-    with serving({}) as site, pytest.raises(CommandError, match="404 Not Found"):
-        show(site, "/")
+        with pytest.raises(CommandError, match="404 Not Found"):
+            show(site, "/")
 
 
 def test_nothing_reaches_another_port_of_this_machine_in_any_way() -> None:
@@ -196,5 +193,4 @@ def test_the_browser_knows_nothing_of_our_environment() -> None:
 
 def test_a_browser_that_is_not_there_is_named() -> None:
     with serving({"/": page("T", "x")}) as site, pytest.raises(CommandError, match=r"^firefox cannot be started: "):
-        client = HttpClient(NetworkGuard(parse_allowed_hosts([site.allowed()])))
-        browser.render(site.url("/"), limit=1000, fetch=client.fetch, name="firefox")
+        show(site, "/", name="firefox")
