@@ -102,7 +102,7 @@ class Agent:
         yield from self._receive()
         state.budget.check_command()
         state.step += 1
-        if waiting := state.work.further_calls:
+        if waiting := state.continuation.further_calls:
             state.budget.check_time(self._clock())  # no request is needed, so only the time counts
             pending = self._further_calls[-len(waiting) :]
             return Completion((pending or waiting)[0], Usage())
@@ -131,7 +131,7 @@ class Agent:
                     usage=completion.usage,
                 )
             )
-            if state.work.unusable_replies < MAX_UNUSABLE_REPLIES:
+            if state.continuation.unusable_replies < MAX_UNUSABLE_REPLIES:
                 return None
             reason = f"{MAX_UNUSABLE_REPLIES} unusable replies in a row; the last one: {error}"
             raise StopRun(Outcome(Status.STUCK, reason)) from None
@@ -181,8 +181,9 @@ class Agent:
         state = self._state
         if isinstance(state.start, Resumed):
             state.replay()
-            self._masked_calls = frozenset(filter(holds_mask, state.work.further_calls))
-        open_call, was_started, result = state.work.open_call, state.work.has_started, state.work.open_result
+            self._masked_calls = frozenset(filter(holds_mask, state.continuation.further_calls))
+        resumed = state.continuation
+        open_call, was_started, result = resumed.open_call, resumed.has_started, resumed.open_result
         if isinstance(state.start, Resumed):
             state.start = replace(state.start, edited=self._execution.edited_files())
         logged_start = state.record(state.start)

@@ -56,7 +56,7 @@ def distill(state: State, call: SideCall, outcome: Outcome) -> Generator[Event, 
     """
     if not state.policy.distils or not state.start.style.reasons:
         return []
-    answer: Answered | str | None = state.work.facts_answer
+    answer: Answered | str | None = state.continuation.facts_answer
     if answer is None:
         room = min(MAX_STEPS_TOKENS, state.start.window // WINDOW_DIVISOR)
         candidates = replaceable_memories(state.history)

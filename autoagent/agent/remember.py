@@ -152,7 +152,7 @@ class StepMemory:
 
     def should_distill(self, outcome: Outcome) -> bool:
         """Return whether a run that ends so has facts worth keeping."""
-        return self._state.work.has_memories and not self._state.key and outcome.status.is_conclusion
+        return self._state.continuation.has_memories and not self._state.key and outcome.status.is_conclusion
 
     def close(self, outcome: Outcome, facts: Sequence[str]) -> Events:
         """Store the facts and a summary line of the run, and let other memories fade.
@@ -170,7 +170,7 @@ class StepMemory:
             calls = "; ".join(call for step, call in state.history.successes if step < state.step)
             conclusion = f"Claimed, {unverified} checked: {outcome.reason}\nDone: {calls or 'nothing'}"
         text = f"{RUN_RECORD}{goals}\n{conclusion}" + (f"\nFiles: {files}" if files else "")
-        stored_count = state.work.facts_stored if state.work.facts_answer else 0
+        stored_count = state.continuation.facts_stored if state.continuation.facts_answer else 0
         replaceable_ids = {memory.id for memory in replaceable_memories(state.history)}
         for fact in [*facts, text][stored_count:]:
             old_id, new_text = replaced_by(fact)
@@ -199,7 +199,7 @@ class StepMemory:
         state, place = self._state, self._state.memory_run(self._state.log.run)
         try:
             store = self._memory.store_id
-            newest_id = state.work.newest_memories.get(store) if store else None
+            newest_id = state.continuation.newest_memories.get(store) if store else None
             if not newest_id or not self._memory.has_lost(newest_id, place):
                 return
         except StateError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from autoagent.agent.budget import Budget
 from autoagent.agent.history import History
 from autoagent.agent.progress import LoopGuard, Standstill
-from autoagent.agent.work import Work
+from autoagent.agent.work import Continuation, Work
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call
@@ -90,7 +90,9 @@ class State:
         self.loop_guard = LoopGuard(specs)
         self.standstill = Standstill(specs)
         self.work = Work(specs)
-        self._parts = (self.history, self.budget, self.loop_guard, self.standstill, self.work, self.guard)
+        self.continuation = Continuation()
+        folds = (self.history, self.budget, self.loop_guard, self.standstill, self.work, self.continuation)
+        self._parts = (*folds, self.guard)
 
     def apply(self, event: Event, *, spends: bool = True) -> None:
         """Apply one event of this agent. Charge its budget only if it `spends`."""
@@ -120,11 +122,11 @@ class State:
             if event.agent == self.key:
                 self.apply(event, spends=not self.key)
             elif isinstance(event, Undone) and not event.agent:  # the run's own agent undid what this one has done
-                self.apply(replace(event, agent=self.key, step=self.work.step), spends=False)
-        if self.log.lost:
-            self.work.assume_started()
+                self.apply(replace(event, agent=self.key, step=self.continuation.step), spends=False)
+        if self.log.lost and not self.continuation.has_started:  # the lost event may have said that it has
+            self.continuation.has_started, self.work.tree_before = True, self.work.tree
         self.guard.mark_again()
-        self.step = self.work.step
+        self.step = self.continuation.step
 
     def save_checkpoint(self) -> None:
         """Save a checkpoint if the last one is old. Call it once all events have been shown."""

@@ -1,4 +1,4 @@
-"""Track the work of a run: files, programs, goals, and where a resumed run continues."""
+"""Track the work of a run: files, programs and goals, and the point from which the run continues."""
 
 from __future__ import annotations
 
@@ -39,17 +39,7 @@ class Work:
         is_put_off: whether an end was rejected, and since then nothing changed and no program succeeded.
         verdicts: the verifier's newest verdicts, one per judged goal, unless something has happened since.
         was_warned: whether the agent was told, since the user last spoke, of a goal that the verifier finds unmet.
-        step: the newest step.
-        unusable_replies: how many consecutive replies of this process were unusable.
-        open_call: the requested call, until it is refused or done.
-        has_started: whether that call has started, so that its effects are unknown.
-        further_calls: those of a reply that are still to be run. They are dropped if the user speaks or drops a memory
-            behind them, or if the model has to check whether any of them ran.
-        open_result: the result of a step that was not finished.
-        has_memories: whether the run stored a memory.
-        newest_memories: the highest id of its memories, by store.
-        facts_answer: the model's answer with the facts of the run, after its end.
-        facts_stored: how many of these facts were stored.
+        draft_result: the newest result of drafts for the present goals, if there is one.
     """
 
     NOT_IN_CHECKPOINT = ("_specs",)
@@ -69,16 +59,6 @@ class Work:
         self.verdicts: tuple[GoalVerdict, ...] = ()
         self.was_warned = False
         self.draft_result: events.Drafted | None = None
-        self.step = 0
-        self.unusable_replies = 0
-        self.open_call: Call | None = None
-        self.has_started = False
-        self.further_calls: tuple[str, ...] = ()
-        self.open_result: events.Returned | None = None
-        self.has_memories = False
-        self.newest_memories: dict[str, int] = {}
-        self.facts_answer: events.Answered | None = None
-        self.facts_stored = 0
         self._root = ""
         self._goals: tuple[Goal, ...] = ()
         self._outputs: dict[int, str] = {}  # of the checks, by goal
@@ -91,51 +71,33 @@ class Work:
 
     def add(self, event: events.Event) -> None:
         """Apply one event."""
-        self.step = max(self.step, event.step)
         match event:
             case events.RunStarted():
                 self._begin(event)
-            case events.Thought():
-                self.open_call, self.has_started, self.open_result = event.call, False, None
-                self.unusable_replies, self.facts_answer = 0, None
-                self.further_calls = event.more or self.further_calls[1:]
-            case events.Rejected():
-                self.open_call, self.has_started, self.open_result = None, False, None
-                self.unusable_replies = 0 if event.off else self.unusable_replies + 1  # 0: left to Standstill
-                self.further_calls = self.further_calls[1:]
             case events.Decided(allowed=True):
                 self._allowed_by = event.by
-                if self.open_call and event.args is not None:
-                    self.open_call = replace(self.open_call, args=event.args)
-            case events.Decided():
-                self.open_call, self.has_started = None, False
             case events.Started():
-                self._start(event)
+                self.tree_before = self.tree
+                self._newest_call = event.call
+                self._newest_start = (event.call.name, self._allowed_by)
+                self.has_repeat = self.has_repeat or event.call.key in self._recent_calls
+                self._recent_calls.append(event.call.key)
             case events.Snapshot():
                 self.tree = event.tree
                 self.base = self.base or event.tree
             case events.Returned():
-                self.open_call, self.has_started, self.open_result = None, False, event
                 self._add_returned(event)
-            case events.Prompted() | events.Ended():
-                self.open_result = None
             case events.Feedback():
                 self._user_spoke()
                 self._discard_drafts()
-                self.further_calls = ()
-            case events.Dropped():
-                self.further_calls = ()
             case events.Undone():
                 self._user_spoke()
                 self._discard_drafts()
                 self.tree_before = ""  # what an open call has changed may be undone
-                self.further_calls, self.met, self._has_unchecked_changes = (), {}, True
+                self.met, self._has_unchecked_changes = {}, True
             case events.Rewound():
                 self._discard_drafts()
-                self.further_calls, self.open_result = (), None
                 self.met, self._has_unchecked_changes = {}, True
-            case events.Forked():
-                self.further_calls, self.open_result = (), None
             case events.AgentMessage():
                 self._note_changes(event.meta.products, failed=event.meta.failed)
             case events.Checked():
@@ -146,12 +108,6 @@ class Work:
                 self.known_paths.update(event.shown if event.agree else ())
             case events.Verified():
                 self.verdicts = event.verdicts
-            case events.Answered(purpose=purpose) if purpose == PURPOSE:
-                self.facts_answer, self.facts_stored = event, 0
-            case events.Remembered():
-                self.has_memories, self.facts_stored = True, self.facts_stored + 1
-                newest = self.newest_memories.get(event.store, 0)
-                self.newest_memories[event.store] = max(newest, event.memory)
 
     def _begin(self, event: events.RunStarted) -> None:
         self._root = event.workspace.rstrip("/") + "/"
@@ -159,22 +115,8 @@ class Work:
             if not isinstance(event, events.Changed) and set(self._goals).isdisjoint(event.task.goals):
                 self.base = self.tree  # the work for goals that are kept or reworded is to be judged, too
             self._goals, self.met, self.draft_result = event.task.goals, {}, None
-        if isinstance(event, events.Resumed):
-            self.unusable_replies = 0
         if isinstance(event, (events.Resumed, events.Changed)):
             self._user_spoke()
-
-    def _start(self, event: events.Started) -> None:
-        self.has_started, self.tree_before = True, self.tree
-        self._newest_call = event.call
-        self._newest_start = (event.call.name, self._allowed_by)
-        self.has_repeat = self.has_repeat or event.call.key in self._recent_calls
-        self._recent_calls.append(event.call.key)
-
-    def assume_started(self) -> None:
-        """Assume that the open call has started, since the lost event may have said so."""
-        if not self.has_started:
-            self.has_started, self.tree_before = True, self.tree
 
     def allowed_by(self, call: Call) -> str:
         """Return who allowed this call to end the run before it was rejected, or '' if anything has happened since."""
@@ -261,8 +203,6 @@ class Work:
 
     def _add_returned(self, event: events.Returned) -> None:
         meta, call = event.meta, self._newest_call
-        if event.needs_review:
-            self.further_calls = ()
         self._has_unchecked_changes = self._has_unchecked_changes or bool(meta.products)
         spec = self._specs.get(call.name) if call else None
         effects = spec.effects if spec else None
@@ -302,3 +242,70 @@ class Work:
             if isinstance(value, str) and parameter.meaning in ("path", "shell"):
                 for word in [value] if parameter.meaning == "path" else _WORD_SEPARATORS.split(value):
                     yield posixpath.normpath(word.removeprefix(self._root).removeprefix("/workspace/"))
+
+
+class Continuation:
+    """Fold events into the point from which the run continues, also after a resume.
+
+    Attributes:
+        step: the newest step.
+        unusable_replies: how many consecutive replies of this process were unusable.
+        open_call: the requested call, until it is refused or done.
+        has_started: whether that call has started, so that its effects are unknown.
+        further_calls: those of a reply that are still to be run. They are dropped if the user speaks or drops a memory
+            behind them, or if the model has to check whether any of them ran.
+        open_result: the result of a step that was not finished.
+        has_memories: whether the run stored a memory.
+        newest_memories: the highest id of its memories, by store.
+        facts_answer: the model's answer with the facts of the run, after its end.
+        facts_stored: how many of these facts were stored.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.unusable_replies = 0
+        self.open_call: Call | None = None
+        self.has_started = False
+        self.further_calls: tuple[str, ...] = ()
+        self.open_result: events.Returned | None = None
+        self.has_memories = False
+        self.newest_memories: dict[str, int] = {}
+        self.facts_answer: events.Answered | None = None
+        self.facts_stored = 0
+
+    def add(self, event: events.Event) -> None:
+        """Apply one event."""
+        self.step = max(self.step, event.step)
+        match event:
+            case events.Resumed():
+                self.unusable_replies = 0
+            case events.Thought():
+                self.open_call, self.has_started, self.open_result = event.call, False, None
+                self.unusable_replies, self.facts_answer = 0, None
+                self.further_calls = event.more or self.further_calls[1:]
+            case events.Rejected():
+                self.open_call, self.has_started, self.open_result = None, False, None
+                self.unusable_replies = 0 if event.off else self.unusable_replies + 1  # 0: left to Standstill
+                self.further_calls = self.further_calls[1:]
+            case events.Decided(allowed=True):
+                if self.open_call and event.args is not None:
+                    self.open_call = replace(self.open_call, args=event.args)
+            case events.Decided():
+                self.open_call, self.has_started = None, False
+            case events.Started():
+                self.has_started = True
+            case events.Returned():
+                self.open_call, self.has_started, self.open_result = None, False, event
+                self.further_calls = () if event.needs_review else self.further_calls
+            case events.Prompted() | events.Ended():
+                self.open_result = None
+            case events.Feedback() | events.Dropped() | events.Undone():
+                self.further_calls = ()
+            case events.Rewound() | events.Forked():
+                self.further_calls, self.open_result = (), None
+            case events.Answered(purpose=purpose) if purpose == PURPOSE:
+                self.facts_answer, self.facts_stored = event, 0
+            case events.Remembered():
+                self.has_memories, self.facts_stored = True, self.facts_stored + 1
+                newest = self.newest_memories.get(event.store, 0)
+                self.newest_memories[event.store] = max(newest, event.memory)
