@@ -23,6 +23,7 @@ from autoagent.core.commands import Proposal, Verdict
 from autoagent.core.errors import ContextOverflow, StateError, StopRun
 from autoagent.core.events import (
     Decided,
+    Dropped,
     Event,
     Feedback,
     Prompted,
@@ -189,6 +190,15 @@ def test_a_word_of_the_user_ends_the_row_of_tool_calls(bench: Bench) -> None:
     assert [event.call.name for event in events if isinstance(event, Started)][:2] == ["write_to_file", "task_complete"]
     told = "\n".join(message.content for message in model.prompts[1])
     assert "Human feedback: Not there.\n\nNot run: the further commands of that reply (1)." in told
+
+
+def test_an_attachment_that_is_taken_back_leaves_the_row_of_tool_calls(bench: Bench) -> None:
+    def detach(record: Callable[[Event], Event]) -> None:
+        record(Dropped(memory=-1, attachment="plan.txt"))
+
+    answers = Answers([Verdict(False, "user", change=detach), *[Verdict(True, "user")] * 5])
+    events = list(bench.agent(ScriptedModel(finish([THREE])), answers).run())
+    assert [event.call.id for event in events if isinstance(event, Started)][:3] == ["1", "2", "3"]
 
 
 def test_a_resumed_run_goes_on_within_the_tool_calls_of_a_reply(bench: Bench) -> None:

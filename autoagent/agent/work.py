@@ -299,7 +299,7 @@ class Continuation:
                 self.further_calls = () if event.needs_review else self.further_calls
             case events.Prompted() | events.Ended():
                 self.open_result = None
-            case events.Feedback() | events.Dropped() | events.Undone():
+            case events.Feedback() | events.Dropped(ends_reply=True) | events.Undone():
                 self.further_calls = ()
             case events.Rewound() | events.Forked():
                 self.further_calls, self.open_result = (), None
