@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from autoagent.agent.remember import effective_events, replaceable_memories
-from autoagent.agent.side_call import MAX_SECONDS, Question, SideCall
+from autoagent.agent.side_call import MAX_SECONDS, SideCall, SideRequest
 from autoagent.agent.state import State
 from autoagent.core import events
 from autoagent.core.errors import StopRun
@@ -18,7 +18,7 @@ from autoagent.text.quoting import EXPLANATION, mark_untrusted
 from autoagent.text.sanitize import shorten
 from autoagent.text.tokens import Count
 
-MAX_STEPS_TOKENS = 6000  # for the run's steps in the question
+MAX_STEPS_TOKENS = 6000  # for the run's steps in the request
 WINDOW_DIVISOR = 4  # the steps take at most a quarter of the window
 MAX_REPLY_TOKENS = 500
 _MAX_STEP_CHARACTERS = 500  # of a step's outcome
@@ -71,9 +71,9 @@ def distill(state: State, call: SideCall, outcome: Outcome) -> Generator[Event, 
             steps="\n".join(_fit(steps, room, state.count)) or "nothing",
         )
         activity = "keeping the facts of the run"
-        question = Question([Message("user", prompt)], PURPOSE, activity, MAX_REPLY_TOKENS, seconds=MAX_SECONDS)
+        request = SideRequest([Message("user", prompt)], PURPOSE, activity, MAX_REPLY_TOKENS, seconds=MAX_SECONDS)
         try:
-            answer = yield from call.ask(question)
+            answer = yield from call.ask(request)
         except StopRun as stop:  # the run is over anyway
             answer = str(stop)
     if isinstance(answer, str):

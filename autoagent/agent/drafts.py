@@ -23,7 +23,7 @@ from functools import partial
 
 from autoagent.agent.authorize import Authorization, lines_lost
 from autoagent.agent.goal_words import names_in
-from autoagent.agent.side_call import Question, SideCall, is_signal
+from autoagent.agent.side_call import SideCall, SideRequest, is_signal
 from autoagent.agent.state import State
 from autoagent.agent.surroundings import texts_for_drafts
 from autoagent.agent.trial_run import Trial, TrialRun, entries_of, run_tests, try_out
@@ -216,7 +216,7 @@ class Drafts:
         texts = "\n\n".join(f"The file {shown(path)}:\n```\n{text.rstrip()}\n```" for path, text in files.items())
         task = f"{texts}{failures}\n\nThe goals:\n{goals}"
         ask = partial(
-            Question,
+            SideRequest,
             purpose=PURPOSE,
             activity=f"trying the work in a copy ({number + 1})",
             seconds=_EXPECTED_SECONDS,

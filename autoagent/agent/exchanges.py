@@ -22,7 +22,7 @@ from autoagent.core.model import Message, ToolCall, make_call, parse_written_cal
 from autoagent.text import code_block
 from autoagent.text.code_block import CodeBlock
 from autoagent.text.paging import keep_ends
-from autoagent.text.quoting import Marks, split
+from autoagent.text.quoting import Marks, split, unquoted
 from autoagent.text.tokens import PER_CALL, PER_MESSAGE, Count, fits, shorten
 
 _NO_RESULT = "(no result)"
@@ -140,17 +140,6 @@ def elide_code(event: Thought, text: str, block: CodeBlock) -> Thought:
     ellipsis = CodeBlock(block.language, f"{code_block.HIDDEN}\n")
     args = {name: ellipsis.code if value == block.code else value for name, value in event.call.args.items()}
     return replace(event, text=code_block.join(text, ellipsis), call=replace(event.call, args=args))
-
-
-def unquoted(text: str) -> str:
-    """Return the text without quotes from outside."""
-    return "".join("(text from outside)" if marks else part for part, marks in split(text))
-
-
-def one_line(text: str, limit: int) -> str:
-    """Return the text on one line of at most `limit` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def tokens_of(reply: str | ToolCall, count: Count) -> int:

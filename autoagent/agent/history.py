@@ -19,14 +19,15 @@ from collections import Counter, deque
 from dataclasses import replace
 
 from autoagent.agent import exchanges
-from autoagent.agent.exchanges import Exchange, ResultText, one_line
+from autoagent.agent.exchanges import Exchange, ResultText
 from autoagent.core import events
 from autoagent.core.memory import RetrievedMemory
 from autoagent.core.model import Message, Shares, reply_tokens, share_out, without_calls
 from autoagent.text import code_block
 from autoagent.text.paging import NOTE_TOKENS
-from autoagent.text.quoting import Marks, defuse, name_source
+from autoagent.text.quoting import Marks, defuse, name_source, unquoted
 from autoagent.text.redaction import MASK_NOTE, holds_mask
+from autoagent.text.sanitize import one_line
 from autoagent.text.tokens import IMAGE_TOKENS, PER_MESSAGE, Count, fits
 
 OPENING = "Use the first command."  # an instruction, as a small model would copy a statement into its output
@@ -112,11 +113,11 @@ class History:
                 messages += reply[0].rendered
         if not self._run_start.native and any(message.calls for message in messages):
             messages = without_calls(messages)
-        return [self._attach_images(message) for message in messages] if self._images else messages
-
-    def _attach_images(self, message: Message) -> Message:
-        text = message.content if message.role == "user" else ""
-        return replace(message, images=tuple(image for name, image in self._images.values() if name in text))
+        for n, message in enumerate(messages if self._images else ()):
+            if message.role == "user":
+                images = tuple(image for text, image in self._images.values() if text in message.content)
+                messages[n] = replace(message, images=images)
+        return messages
 
     @property
     def outline(self) -> tuple[int, int, int, int, int]:
@@ -163,8 +164,8 @@ class History:
         newest = self._exchanges[-1] if self._exchanges else None
         if newest is None or not newest.is_memorable:
             return ""
-        assert isinstance(self._newest, events.Thought), "only a call has a result"
-        thought, call = one_line(self._newest.thoughts.text, 300), one_line(str(self._newest.call), 600)
+        assert self.thought is not None, "only a call has a result"
+        thought, call = one_line(self.thought.thoughts.text, 300), one_line(str(self.thought.call), 600)
         lines = [f"Thought: {thought}"] if thought else []
         verb = "Done" if newest.is_outcome_known else "Not known to be done"
         return "\n".join([*lines, f"{verb}: {call}", *newest.unmarked_texts])
@@ -172,9 +173,9 @@ class History:
     @property
     def topic(self) -> str:
         """Return the distinctive words of the newest step, to query memory, or '' without a usable reply."""
-        if not isinstance(self._newest, events.Thought):
+        if self.thought is None:
             return ""
-        words = [self._newest.thoughts.text, *(v for v in self._newest.call.args.values() if isinstance(v, str))]
+        words = [self.thought.thoughts.text, *(v for v in self.thought.call.args.values() if isinstance(v, str))]
         return "\n".join(text[:_MAX_TOPIC_CHARACTERS] for text in (*words, *(result.text for result in self._results)))
 
     def feedback_in(self, step: int) -> str:
@@ -403,7 +404,7 @@ class History:
         else:
             is_named_by_call = self._run_start.native and outcome == "returned"
             heading = "" if is_named_by_call else f"{name} {outcome}: "
-            text, summary = event.text, exchanges.unquoted(event.text)
+            text, summary = event.text, unquoted(event.text)
         read_on = f"{self._read_on}(step={event.step}, " if self._read_on else ""
         self._add_result(ResultText(text, marks, heading, is_paged=meta.page is not None, read_on=read_on))
         if exchange:

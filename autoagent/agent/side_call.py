@@ -23,8 +23,8 @@ MAX_LOCAL_SECONDS = 300.0  # for a local model, which is slow and costs nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A question to a model."""
+class SideRequest:
+    """A request to a model outside the steps of a run."""
 
     messages: Sequence[Message]
     purpose: str  # as logged
@@ -42,7 +42,7 @@ def is_signal(error: BaseException) -> bool:
 
 
 class SideCall:
-    """Ask a model once per question."""
+    """Ask a model once per request."""
 
     def __init__(self, state: State, model: Model, listener: Listener) -> None:
         self._state = state
@@ -50,13 +50,13 @@ class SideCall:
         self._clock = state.policy.clock
         self._listener = listener
 
-    def ask(self, question: Question) -> Generator[Event, None, Answered | str]:
+    def ask(self, request: SideRequest) -> Generator[Event, None, Answered | str]:
         """Record and return the answer as logged, or return why there is none.
 
         Raises StopRun if a signal ends the run.
         """
         try:
-            return (yield from self.ask_or_raise(question))
+            return (yield from self.ask_or_raise(request))
         except (ModelError, SetupError, StopRun) as error:
             if is_signal(error):
                 raise
@@ -64,26 +64,24 @@ class SideCall:
         except KeyboardInterrupt:
             return "interrupted"
 
-    def ask_or_raise(self, question: Question) -> Generator[Event, None, Answered]:
+    def ask_or_raise(self, request: SideRequest) -> Generator[Event, None, Answered]:
         """Record and return the answer as logged. Raises the same errors as Model.complete, or KeyboardInterrupt."""
-        prompt = "\n".join(message.content for message in question.messages)
+        prompt = "\n".join(message.content for message in request.messages)
         sha256 = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
-        tokens = sum(self._state.count(message.content) + PER_MESSAGE for message in question.messages)
+        tokens = sum(self._state.count(message.content) + PER_MESSAGE for message in request.messages)
         prompt_tokens = int(tokens * self._state.history.scale)
-        reply_tokens, price = question.reply_tokens + self.model.reasoning_room, self.model.price
+        reply_tokens, price = request.reply_tokens + self.model.reasoning_room, self.model.price
         started_at = self._clock()
         self._state.budget.check(prompt_tokens, reply_tokens, price, started_at)
         estimate = estimated_cost(prompt_tokens, reply_tokens, price)
-        yield self._state.record(
-            Asked(purpose=question.purpose, sha256=sha256, tokens=prompt_tokens, estimate=estimate)
-        )
+        yield self._state.record(Asked(purpose=request.purpose, sha256=sha256, tokens=prompt_tokens, estimate=estimate))
         try:
-            completion = self._complete(question, prompt_tokens, started_at)
+            completion = self._complete(request, prompt_tokens, started_at)
         finally:
-            yield from self._state.charge(question.purpose, self.model.take_usage())
+            yield from self._state.charge(request.purpose, self.model.take_usage())
         event = self._state.record(
             Answered(
-                purpose=question.purpose,
+                purpose=request.purpose,
                 sha256=sha256,
                 text=completion.text,
                 usage=completion.usage,
@@ -94,7 +92,7 @@ class SideCall:
         assert isinstance(event, Answered)
         return event
 
-    def _complete(self, question: Question, prompt_tokens: int, started_at: float) -> Completion:
+    def _complete(self, request: SideRequest, prompt_tokens: int, started_at: float) -> Completion:
         model, budget = self.model, self._state.budget
         seconds = MAX_LOCAL_SECONDS if model.price and not model.price.prompt else MAX_SECONDS
 
@@ -108,14 +106,14 @@ class SideCall:
             raise StopRun(Outcome(Status.FAILED, reason))
 
         with self._state.policy.interruptible():
-            if question.seconds:
-                self._listener.working(question.activity, question.seconds)
+            if request.seconds:
+                self._listener.working(request.activity, request.seconds)
             return model.complete(
-                question.messages,
-                max_tokens=question.reply_tokens,
+                request.messages,
+                max_tokens=request.reply_tokens,
                 at_most=budget.allowance(prompt_tokens, model.price),
                 listener=LimitedListener(self._listener, remaining_seconds, fail, quiet=True),  # shown once complete
-                schema=question.schema,
-                commands=question.commands,
-                **({} if question.temperature is None else {"temperature": question.temperature}),
+                schema=request.schema,
+                commands=request.commands,
+                **({} if request.temperature is None else {"temperature": request.temperature}),
             )

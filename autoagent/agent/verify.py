@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any
 
 from autoagent.agent.evidence import Evidence, collect, contains, defuse_titles
-from autoagent.agent.side_call import Question, SideCall
+from autoagent.agent.side_call import SideCall, SideRequest
 from autoagent.agent.state import State
 from autoagent.agent.trial_run import TEST_SETTINGS
 from autoagent.core.command_schema import object_schema
@@ -121,7 +121,7 @@ class Verification:
         goals = "\n".join(f"{number + 1}. {self._state.start.task.goals[number].text}" for number in numbers)
         messages = [Message("system", _SYSTEM), Message("user", f"The goals:\n{goals}\n\n{prompt_text}")]
         tokens = _REPLY_TOKENS * (1 + len(numbers))
-        reply = yield from self._call.ask(Question(messages, VERIFICATION, _ACTIVITY, tokens, _SCHEMA))
+        reply = yield from self._call.ask(SideRequest(messages, VERIFICATION, _ACTIVITY, tokens, _SCHEMA))
         if isinstance(reply, str):
             yield self._state.record(Retried(reason=f"The goals could not be verified: {reply}"))
         text = "" if isinstance(reply, str) else reply.text
@@ -176,12 +176,9 @@ def _judge_claim(number: int, claim: Mapping[str, Any], proof: str, text: str) -
 
 def _valid_quote(claim: Mapping[str, Any], prompt_text: str) -> str:
     """Return the claim's quote if each part of it (between ellipses or line breaks) occurs in the prompt, else ''."""
-    quote, normalized = str(claim.get("evidence") or ""), _collapse_spaces(prompt_text)
-    parts = [part for part in (_collapse_spaces(part).strip("\"'` ") for part in _PART_SEPARATOR.split(quote)) if part]
+    quote, normalized = str(claim.get("evidence") or ""), " ".join(prompt_text.split())
+    parts = [" ".join(part.split()).strip("\"'` ") for part in _PART_SEPARATOR.split(quote)]
+    parts = [part for part in parts if part]
     significant = [part for part in parts if len(part) >= _MIN_PART_CHARACTERS] or parts
     occurs = len("".join(significant)) >= _MIN_QUOTE_CHARACTERS and all(part in normalized for part in significant)
     return shorten(quote, _MAX_REASON_CHARACTERS) if occurs else ""
-
-
-def _collapse_spaces(text: str) -> str:
-    return " ".join(text.split())

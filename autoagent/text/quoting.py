@@ -95,6 +95,11 @@ def split(text: str) -> list[tuple[str, Marks | None]]:
     return [*parts, (text[at:], None)]
 
 
+def unquoted(text: str) -> str:
+    """Return one of our texts without its quotes from outside."""
+    return "".join("(text from outside)" if marks else part for part, marks in split(text))
+
+
 def defuse(text: str) -> str:
     """Return the text with lookalikes of marks and control tokens defused. The rest is unchanged."""
     text = _TAGS.sub(lambda found: f"[{len(found[0])} invisible characters]", text)

@@ -112,6 +112,12 @@ def shorten(text: str, limit: int) -> str:
     return folded[:head] + note + folded[len(folded) - tail :]
 
 
+def one_line(text: str, limit: int) -> str:
+    """Return the text on one line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
 def shorten_lines(lines: Sequence[str], most: int, indent: str = "", tail: int = 0) -> list[str]:
     """Return at most `most` lines, plus a note in the middle if more than one line is left out.
 
