@@ -158,16 +158,13 @@ class Budget:
 
     def _absorb(self) -> None:
         """Merge the spending of returned shares into this budget, since there may be thousands."""
-        still_open = []
-        for share in self._shares:
-            if share._is_open:  # asked once, as the agent's thread may close it at any time
-                still_open.append(share)
-                continue
+        # Each is asked once, as its agent's thread may close it at any time.
+        for share in [share for share in self._shares if not share._is_open]:
+            self._shares.remove(share)
             self._own_usage += share.usage
             self._own_usd += share.usd
             self._own_commands += share.commands
             self._own_requests += share.requests
-        self._shares = still_open
 
     @property
     def _committed(self) -> RunLimits:

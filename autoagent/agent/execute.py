@@ -38,7 +38,13 @@ class Execution:
     def __init__(self, state: State, user: Authorization, judge: Judge | None = None) -> None:
         self._state = state
         self._registry = state.tools.registry
-        self._context = replace(state.tools.context, pause=self._pause, ask=self._ask)
+        self._context = replace(
+            state.tools.context,
+            pause=self._pause,
+            ask=self._ask,
+            has_room=state.history.has_room,
+            returned=lambda step: state.log.returned(step, state.key),
+        )
         self._snapshots = state.tools.snapshots
         self._clock = state.policy.clock
         self._user = user
@@ -62,17 +68,8 @@ class Execution:
         SAME_HOST_ONLY.set(bool(proposal.warning))
         try:
             with self._user.interruptible():
-                result = self._registry.execute(
-                    call,
-                    replace(
-                        self._context,
-                        workspace=workspace,
-                        shown=proposal.preview,
-                        call=proposal.call.id,
-                        has_room=self._state.history.has_room,
-                        returned=lambda step: self._state.log.returned(step, self._state.key),
-                    ),
-                )
+                context = replace(self._context, workspace=workspace, shown=proposal.preview, call=call.id)
+                result = self._registry.execute(call, context)
         except KeyboardInterrupt:
             is_interrupted = True
             result = Result(call.id, False, "Interrupted by the user; it may have run in part.")

@@ -7,7 +7,7 @@ therefore lists the matches. Nothing else depends on these words.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from autoagent.workspace.gate import shown
 
@@ -54,7 +54,12 @@ def describe_lines(goals: str, texts: Mapping[str, str]) -> Iterator[str]:
     lines = {path: [line.strip() for line in text.splitlines() if line.strip()] for path, text in texts.items()}
     total = sum(map(len, lines.values()))
     lines_by_word: dict[str, dict[str, list[str]]] = {}
-    for word in _words(goals, texts):
+    for path in texts:
+        goals = goals.replace(path, " ")
+    parts = (part for word in re.findall(_WORD, goals) for part in (word, *word.split("-")))
+    for word in dict.fromkeys(parts):  # parts of compounds may tell lines apart, too
+        if not word or (word.islower() and len(word) < _MIN_LETTERS):
+            continue
         pattern = re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])")
         by_file = {path: [line for line in file_lines if pattern.search(line)] for path, file_lines in lines.items()}
         lines_by_word[word] = {path: matches for path, matches in by_file.items() if matches}
@@ -64,11 +69,3 @@ def describe_lines(goals: str, texts: Mapping[str, str]) -> Iterator[str]:
         for path, matches in lines_by_word[word].items():
             head = f'Lines of {shown(path)} with "{word}" ({len(matches)} of {len(lines[path])}):'
             yield "\n".join([head, *(line[:_MAX_LINE_CHARACTERS] for line in matches[:_MAX_LINES])])
-
-
-def _words(goals: str, paths: Iterable[str]) -> Iterable[str]:
-    """Return the words and parts of compounds that may tell lines apart, except file names."""
-    for path in paths:
-        goals = goals.replace(path, " ")
-    parts = (part for word in re.findall(_WORD, goals) for part in (word, *word.split("-")))
-    return dict.fromkeys(part for part in parts if len(part) >= _MIN_LETTERS or (part and not part.islower()))

@@ -115,19 +115,14 @@ class Standstill:
     # The outcome of a step ---------------------------------------------------------------------------------------
 
     def _add_returned(self, call: Call, event: events.Returned) -> None:
-        key = call.key
-        if event.needs_review:  # a rejected end brings nothing new, whatever its text
-            self._count(_REJECTED_END)
-        elif event.meta.waits is not None and event.t - self._started_at >= PROGRESS_WAIT_SECONDS:
-            self._reset()
-        elif event.meta.repeat:
-            self._count(self._outcome_by_call.get(key, key))
-        else:
-            self._compare(call, event)
-
-    def _compare(self, call: Call, event: events.Returned) -> None:
         """Count this step, or reset the count if it brought anything new."""
         meta, changed = event.meta, event.meta.changed
+        if event.needs_review or meta.repeat:  # a rejected end brings nothing new, whatever its text
+            self._count(_REJECTED_END if event.needs_review else self._outcome_by_call.get(call.key, call.key))
+            return
+        if meta.waits is not None and event.t - self._started_at >= PROGRESS_WAIT_SECONDS:
+            self._reset()
+            return
         has_failed = not event.ok or meta.failed
         spec = self._specs.get(call.name)
         is_read_only = spec is not None and spec.risk == "read"

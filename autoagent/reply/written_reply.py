@@ -10,7 +10,7 @@ The authorizers decide later whether the command may run.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from autoagent.core.errors import ReplyError
@@ -144,7 +144,7 @@ class _Reading:
     def _refuse_unless_thinking(self, problem: ReplyError, cause: Exception | None = None) -> None:
         """Record a problem, which may concern a draft in the thinking. Raises ReplyError outside of thinking."""
         self.problem = problem
-        if not _is_prose(_plain_words(self._earlier_words + self.words)):
+        if not _is_prose("".join(self._earlier_words + self.words)):
             raise problem from cause
 
     def result(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class _Reading:
         if self.problem:
             raise self.problem
         if self._reply is None and self._cited_reply is not None:
-            if _is_prose(_plain_words(self.words)):
+            if _is_prose("".join(self.words)):
                 raise ReplyError(
                     "The only command of the reply is cited; to run it, answer with the JSON object alone."
                 )
@@ -165,7 +165,9 @@ class _Reading:
                 raise ReplyError(f"The reply holds no JSON object; {request}.")
             keys = ", ".join(excerpt(key) for key in list(self._other_object)[:5]) or "an empty object"
             raise ReplyError(f"The reply has no 'command', only {keys}; {request}.")
-        if self._thinking_problem and _plain_words(self.words).strip():  # the end mark may have been part of a text
+        if (
+            self._thinking_problem and _DECORATION.sub(" ", "".join(self.words)).strip()
+        ):  # the end mark may have been part of a text
             raise self._thinking_problem
         return self._reply
 
@@ -184,12 +186,8 @@ def _is_cited(text: str, start: int, end: int) -> bool:
     return before[-1:].isalnum() and _is_prose(after)
 
 
-def _plain_words(pieces: Sequence[str]) -> str:
-    return _DECORATION.sub(" ", "".join(pieces))
-
-
 def _is_prose(text: str) -> bool:
-    return re.search(r"[^\W\d_]", text) is not None
+    return re.search(r"[^\W\d_]", _DECORATION.sub(" ", text)) is not None
 
 
 # The forms in which models write a call ---------------------------------------------------------------------------
