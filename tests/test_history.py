@@ -86,7 +86,7 @@ def prompt_of(
     facts: StepFacts | None = None,
 ) -> Prompt:
     return build(
-        system, history.messages, memories, facts or StepFacts(goals=GOALS, standing=history.standing, now=now),
+        system, history.messages, memories, facts or StepFacts(goals=GOALS, standing=history.reminders, now=now),
         shares=history.shares, count=COUNT, fixed_tokens=history.fixed_tokens,
     )  # fmt: skip
 
@@ -295,7 +295,7 @@ def test_the_last_failures_outlive_their_steps() -> None:
     for event in run_of(9, rng):
         history.add(event)
         history.add(Returned(step=event.step, call_id="1", ok=True, text=words(rng, 400)))
-    assert "Earlier failure (step 1): read_file(filename='gone'): No such file: gone" in history.standing
+    assert "Earlier failure (step 1): read_file(filename='gone'): No such file: gone" in history.reminders
 
 
 @pytest.mark.slow
@@ -306,7 +306,7 @@ def test_time_and_memory_of_a_step_do_not_grow_with_the_run() -> None:
         history.add(event)
     assert len(history.messages) < 100
     assert len(history.messages[0].content) < 8000
-    assert len(history.standing) < 3000
+    assert len(history.reminders) < 3000
 
 
 def test_the_system_prompt_has_the_parts_a_user_of_autogpt_knows() -> None:
@@ -381,7 +381,7 @@ def test_no_part_of_a_prompt_shows_a_text_from_outside_without_its_marks(window:
             bare = re.sub(r"<(untrusted-[0-9a-f]{10}) from .*?>.*?</\1>", "", message.content, flags=re.DOTALL)
             assert "IGNORE" not in bare and "<|" not in message.content
             assert not any(word in bare for word in ("oak", "beech"))
-        failures.update(line for line in history.standing.splitlines() if line.startswith("Earlier failure"))
+        failures.update(line for line in history.reminders.splitlines() if line.startswith("Earlier failure"))
     assert f"-> ok: (text from {PAGE})" in history.messages[0].content
     assert f"Earlier failure (step 3): browse_website(url='{PAGE}'): (text from {PAGE})" in failures
 
@@ -407,7 +407,7 @@ def test_quotations_in_the_programs_own_words_keep_their_marks_however_they_are_
     assert COUNT(said) < window // 4
     history.add(Thought(step=2, thoughts=Thoughts(), call=Call("2", "x", {}), text="", usage=Usage()))
     history.add(Returned(step=2, call_id="2", ok=True, text="word " * window))
-    assert "oak" not in history.standing
+    assert "oak" not in history.reminders
 
 
 def test_the_step_to_be_remembered_holds_the_text_without_marks_of_its_own() -> None:

@@ -41,7 +41,7 @@ from autoagent.workspace.gate import shown
 PURPOSE = "draft"
 _MAX_DRAFTS = 6
 _ENOUGH_DRAFTS = 3  # that agree
-_MAX_MENDS = 2  # of a program, by a preamble
+_MAX_REPAIRS = 2  # of a program, by a preamble
 _MAX_TEST_SECONDS = 10.0  # slower tests do not run with each draft
 _MAX_FAILURE_CHARACTERS = 600  # from the end of a failing test's output
 _EMPTY_TEXTS = ("", "{}", "[]")  # of files without content
@@ -151,7 +151,7 @@ class Drafts:
             text = yield from self._ask(files, spec, failures, notes, number)
             with self._policy.interruptible():
                 is_program, trial = self._try_out(text, spec, runs)
-                for _ in range(_MAX_MENDS):
+                for _ in range(_MAX_REPAIRS):
                     if not (trial and trial.preamble and is_program and (parts := code_block.split(text))):
                         break
                     text = code_block.join(parts[0], replace(parts[1], code=trial.preamble + parts[1].code))
@@ -252,7 +252,7 @@ class Drafts:
         """Return the changes of a draft, except for layout."""
         masked = self._state.log.masked
         changes = ((path, text, digest(path, masked(text))) for path, text in sorted(trial.changed.items()))
-        return tuple((path, now) for path, text, now in changes if text is None or now != digest(path, files.get(path)))
+        return tuple((path, new) for path, text, new in changes if text is None or new != digest(path, files.get(path)))
 
 
 def _is_mixed(group: Sequence[tuple[bool, str]]) -> bool:

@@ -8,7 +8,7 @@ history again and saves the dropped part in each later step (`_trim_threshold`).
 The history is rendered again if its share shrinks, as with a smaller model or a prompt that the endpoint rejects. The
 summary derives from the events alone, without a model call.
 
-The summary and the `standing` facts have no room for the marks of a text from outside, so they name its source instead.
+The summary and the `reminders` have no room for the marks of a text from outside, so they name its source instead.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_TOPIC_CHARACTERS = 400  # per text in a recall query
 
 
 class History:
-    """Fold events into messages. Read `messages` and `standing` before each prompt.
+    """Fold events into messages. Read `messages` and `reminders` before each prompt.
 
     `read_on` names the command that shows the omitted parts of a result, or is ''. `shares` limits the parts of the
     prompt, computed from the window in the first event and the server's token counts. Adding an event takes constant
@@ -196,7 +196,7 @@ class History:
         return any(f"{self._read_on}(step=" in message.content for message in self.messages)
 
     @property
-    def standing(self) -> str:
+    def reminders(self) -> str:
         """Return facts that outlive their steps: the latest feedback, recent failures and commands."""
         first_step = self._exchanges[0].step if self._exchanges else 0
         lines = []

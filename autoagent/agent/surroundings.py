@@ -91,7 +91,7 @@ def changes_files(spec: CommandSpec) -> bool:
     return spec.risk == "write" and any(p.meaning in ("path", "entry") for p in spec.parameters)
 
 
-def look_around(state: State) -> Surroundings:
+def describe_workspace(state: State) -> Surroundings:
     """Describe the workspace in its present state."""
     try:
         entries = list(islice(state.tools.context.workspace.walk(".", NOT_ENTERED), _MAX_ENTRIES + 1))
@@ -110,7 +110,9 @@ def look_around(state: State) -> Surroundings:
         for path in newest[:_MAX_TEXTS]
         if (problem := form_error(path, _read_text(path, state, _MAX_SEARCHED_BYTES)))
     ]
-    is_faulty = bool(state.history.failing or malformed or work.is_put_off) and work.idle_commands < _MAX_IDLE_COMMANDS
+    is_faulty = (
+        bool(state.history.failing or malformed or work.is_end_rejected) and work.idle_commands < _MAX_IDLE_COMMANDS
+    )
     texts = [(path, _read_text(path, state)) for path in newest[:_MAX_TEXTS]]
     goals = " ".join(goal.text for goal in state.start.task.goals)
     files = [entry for entry in own_entries if entry.kind == "file" and entry.size]

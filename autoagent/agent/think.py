@@ -10,7 +10,7 @@ from autoagent.agent.authorize import Authorization
 from autoagent.agent.budget import estimated_cost
 from autoagent.agent.history import History
 from autoagent.agent.state import Events, State
-from autoagent.agent.surroundings import Surroundings, look_around
+from autoagent.agent.surroundings import Surroundings, describe_workspace
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ContextOverflow, Unreachable
 from autoagent.core.events import CUT_SHORT, AgentMessage, Event, Prompted, Retried, RunStarted
@@ -79,7 +79,7 @@ class ModelTurn:
         state, now = self._state, self._clock()
         limits = state.budget.describe_remaining(now)
         zone, price = time.localtime(now).tm_gmtoff, self._model.price
-        self._surroundings = look_around(state) if state.start.style.guided else Surroundings()
+        self._surroundings = describe_workspace(state) if state.start.style.guided else Surroundings()
         files = self._surroundings.text
         event = Prompted(sha256="", tokens=0, messages=0, at=now, estimate=None, left=limits, zone=zone, files=files)
         prompt = build_step_prompt(state.start, state.history, memories, event, count=state.count)
@@ -134,7 +134,7 @@ def build_step_prompt(
     """
     facts = StepFacts(
         goals=start.task.goals,
-        standing="\n".join(filter(None, (history.standing, event.left))),
+        standing="\n".join(filter(None, (history.reminders, event.left))),
         files=event.files,
         met=history.met,
         failing=history.failing,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -76,7 +76,7 @@ sys.exit(status if status >= 0 else 1)
 _DRAFT_SCRIPT = (
     _COPY_SCRIPT
     + """
-_, skipped, kept, path, most, tests, *named = sys.argv
+_, skipped, kept, target, most, tests, *named = sys.argv
 skipped, most, tests, text = skipped.split("/"), int(most), int(tests), sys.stdin.read()
 
 def digests():
@@ -101,19 +101,20 @@ def run(*argv):
         return status, printed.read().decode("utf-8", "replace")
 
 before = digests()
-name = path or os.path.join(kept, "code.py")
+name = target or os.path.join(kept, "code.py")
 os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
 with open(name, "w", encoding="utf-8") as file:
     file.write(text)
 python = [sys.executable, "-u", "-B"]
-ends = [] if path else [run(*python, name)]
+ends = [] if target else [run(*python, name)]
 if not any(status for status, _ in ends):
-    ends += [run(*python, one) for one in named[tests:]]
+    ends += [run(*python, program) for program in named[tests:]]
 after = digests()
-paths = [one for one in {**before, **after} if before.get(one) != after.get(one) and one.split(os.sep)[0] != kept]
+paths = [path for path in {**before, **after} if before.get(path) != after.get(path)]
+paths = [path for path in paths if path.split(os.sep)[0] != kept]
 changed = None
-if sum(os.path.getsize(one) for one in paths if one in after) <= most:
-    changed = {one: text_of(one) if one in after else None for one in paths}
+if sum(os.path.getsize(path) for path in paths if path in after) <= most:
+    changed = {path: text_of(path) if path in after else None for path in paths}
 fails, printed = any(status for status, _ in ends), "\\n".join(text for _, text in ends)
 passes = not tests or (not fails and run(*tester, *named[:tests])[0] in (0, 5))  # 5: there are no tests in them
 shutil.rmtree(place, ignore_errors=True)
@@ -169,39 +170,35 @@ def run_tests(state: State, entries: Sequence[WorkspaceEntry]) -> list[TrialRun]
     """
     runs: list[TrialRun] = []
     effects = [spec.effects for spec in state.tools.registry.specs if spec.effects is not None]
-    if state.policy.runs_tests and any(spec_effects.runs_programs for spec_effects in effects):
-        names = names_in("\n".join(goal.text for goal in state.start.task.goals))
-        with suppress(KeyboardInterrupt, CommandError), state.policy.interruptible():  # CommandError: without a sandbox
-            runs.extend(_run_each(state.tools.context, entries, names))
-    return runs
-
-
-def _run_each(
-    context: Context, entries: Sequence[WorkspaceEntry], program_names: Collection[str]
-) -> Iterator[TrialRun]:
+    if not (state.policy.runs_tests and any(spec_effects.runs_programs for spec_effects in effects)):
+        return runs
+    context, program_names = state.tools.context, names_in("\n".join(goal.text for goal in state.start.task.goals))
     venvs = [entry.path.removesuffix("pyvenv.cfg") for entry in entries if entry.path.endswith("/pyvenv.cfg")]
     paths = [entry.path for entry in entries if entry.kind == "file" and not entry.path.startswith(tuple(venvs))]
     code = [path for path in paths if path.endswith(".py") and CODE_FOLDER not in path.split("/")]
     tests = [path for path in code if path.endswith("_test.py") or path.rpartition("/")[2].startswith("test_")]
-    programs = [
-        path for path in code if path not in tests and not {path, path.rpartition("/")[2]}.isdisjoint(program_names)
-    ]
+    others = [path for path in code if path not in tests]
+    programs = [path for path in others if not {path, path.rpartition("/")[2]}.isdisjoint(program_names)]
     too_large = len(entries) >= _MAX_ENTRIES or sum(entry.size for entry in entries) > MAX_COPIED_BYTES
-    if too_large or not (tests or programs) or not context.sandbox.confines:
-        return
+    if too_large or not (tests or programs):
+        return runs
     excluded = "/".join(sorted({*NOT_ENTERED, CODE_FOLDER}))
-    for names in ([tests] if tests else []) + [[path] for path in programs[:_MAX_PROGRAMS]]:
-        argv = [context.python, "-I", "-B", "-c", _RUN_SCRIPT, excluded, "tests" if names is tests else "", *names]
-        seconds = _TEST_SECONDS if names is tests else _PROGRAM_SECONDS
-        exit = context.sandbox.run(argv, seconds=seconds, network=False, read_only=True)
-        passed = exit.status == 0 or (names is tests and exit.status == _NO_TESTS_STATUS)
-        if names is tests:
-            title = f"Tests in the workspace ({', '.join(map(shown, names[:_MAX_TESTS]))}), run now in a copy of it"
-            fails = "" if passed else "Tests in the workspace fail"
-        else:
-            title = f"{shown(names[0])}, run now in a copy of the workspace"
-            fails = f"{shown(names[0])} fails" if exit.status and _TRACEBACK in exit.output else ""
-        yield TrialRun(tuple(names), names is tests, title, describe_exit(exit), fails, passed)
+    with suppress(KeyboardInterrupt, CommandError), state.policy.interruptible():  # CommandError: without a sandbox
+        if not context.sandbox.confines:
+            return runs
+        for names in ([tests] if tests else []) + [[path] for path in programs[:_MAX_PROGRAMS]]:
+            argv = [context.python, "-I", "-B", "-c", _RUN_SCRIPT, excluded, "tests" if names is tests else "", *names]
+            seconds = _TEST_SECONDS if names is tests else _PROGRAM_SECONDS
+            exit = context.sandbox.run(argv, seconds=seconds, network=False, read_only=True)
+            passed = exit.status == 0 or (names is tests and exit.status == _NO_TESTS_STATUS)
+            if names is tests:
+                title = f"Tests in the workspace ({', '.join(map(shown, names[:_MAX_TESTS]))}), run now in a copy of it"
+                fails = "" if passed else "Tests in the workspace fail"
+            else:
+                title = f"{shown(names[0])}, run now in a copy of the workspace"
+                fails = f"{shown(names[0])} fails" if exit.status and _TRACEBACK in exit.output else ""
+            runs.append(TrialRun(tuple(names), names is tests, title, describe_exit(exit), fails, passed))
+    return runs
 
 
 def try_out(context: Context, path: str, text: str, tests: Sequence[str], programs: Sequence[str]) -> Trial | None:

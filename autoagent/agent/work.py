@@ -36,7 +36,7 @@ class Work:
         program_runs: calls that ran programs since files were last changed by other means, with their results.
         loaded_groups: command groups that the agent has loaded.
         met: for each goal, from 0, whether its check passed; unknown after the user restores the workspace.
-        is_put_off: whether an end was rejected, and since then nothing changed and no program succeeded.
+        is_end_rejected: whether an end was rejected, and since then nothing changed and no program succeeded.
         verdicts: the verifier's newest verdicts, one per judged goal, unless something has happened since.
         was_warned: whether the agent was told, since the user last spoke, of a goal that the verifier finds unmet.
         draft_result: the newest result of drafts for the present goals, if there is one.
@@ -55,7 +55,7 @@ class Work:
         self.program_runs: deque[tuple[Call, events.Returned]] = deque(maxlen=_MAX_PROGRAM_RUNS)
         self.loaded_groups: set[str] = set()
         self.met: dict[int, bool] = {}
-        self.is_put_off = False
+        self.is_end_rejected = False
         self.verdicts: tuple[GoalVerdict, ...] = ()
         self.was_warned = False
         self.draft_result: events.Drafted | None = None
@@ -193,7 +193,7 @@ class Work:
         return "\n".join(["Not ended yet.", *lines, "Do what is missing, then finish."]) if lines else ""
 
     def _user_spoke(self) -> None:
-        self.was_warned = self.is_put_off = False
+        self.was_warned = self.is_end_rejected = False
         self.verdicts = ()
         self._newest_start = self._rejected_end = ("", "")
 
@@ -206,7 +206,7 @@ class Work:
         self._has_unchecked_changes = self._has_unchecked_changes or bool(meta.products)
         spec = self._specs.get(call.name) if call else None
         effects = spec.effects if spec else None
-        self.is_put_off = self.is_put_off or meta.put_off
+        self.is_end_rejected = self.is_end_rejected or meta.put_off
         self._rejected_end = self._newest_start if meta.put_off else ("", "")
         if meta.put_off:
             self.was_warned = self.was_warned or bool(self.verdicts)
@@ -217,7 +217,7 @@ class Work:
             self.program_runs.clear()
         if runs and call is not None:
             self.program_runs.append((call, event))
-            self.is_put_off = self.is_put_off and (meta.failed or not event.ok)
+            self.is_end_rejected = self.is_end_rejected and (meta.failed or not event.ok)
         if event.ok and call is not None:
             if not meta.failed:
                 self.known_paths.update(self._named_paths(call, spec))
@@ -232,7 +232,7 @@ class Work:
         (self.failed_paths.update if failed else self.failed_paths.difference_update)(paths)
         self.idle_commands = 0 if paths else self.idle_commands + 1
         if paths:
-            self.has_repeat = self.is_put_off = False
+            self.has_repeat = self.is_end_rejected = False
             self._recent_calls.clear()
 
     def _named_paths(self, call: Call, spec: CommandSpec | None) -> Iterator[str]:

@@ -82,10 +82,10 @@ class _Reader:
     def object(self, depth: int) -> dict[str, Any]:
         start = self.check_depth(depth)
         members: dict[str, Any] = {}
-        while not self.take("}"):
+        while not self.accept("}"):
             key_position = self.position
             key = self.key(start)
-            if not self.take(":"):
+            if not self.accept(":"):
                 raise self.error(f"expected ':' after the key {excerpt(key)}")
             self.has_key = True
             value = self.value(depth + 1)
@@ -98,10 +98,10 @@ class _Reader:
     def array(self, depth: int) -> list[Any]:
         start = self.check_depth(depth)
         items: list[Any] = []
-        while not self.take("]"):
+        while not self.accept("]"):
             self.check_open("list", start)
             items.append(self.value(depth + 1))
-            if not self.take(",") and self.next() != "]":
+            if not self.accept(",") and self.peek() != "]":
                 self.check_open("list", start)
                 raise self.error("expected ',' or ']' after the list item")
         return items
@@ -109,11 +109,11 @@ class _Reader:
     def comma_between_members(self, depth: int) -> None:
         """Skip the separator between two members, up to the next key or the closing brace."""
         start = self.position
-        following = self.next()
+        following = self.peek()
         if depth == 1 and _COMMAND_FOLLOWS.match(self.text, self.position):
             self.position += 1  # one bracket too many would close the reply before its command
-        if self.take(","):
-            while self.take(","):
+        if self.accept(","):
+            while self.accept(","):
                 pass
         # Adjacent strings without a space may be one string with quotes in it, so only a space separates members.
         elif following not in ("}", "") and not (
@@ -123,7 +123,7 @@ class _Reader:
 
     def key(self, start: int) -> str:
         self.check_open("object", start)
-        if self.next() in _CLOSING:
+        if self.peek() in _CLOSING:
             return self.string()
         if match := _IDENTIFIER.match(self.text, self.position):
             self.position = match.end()
@@ -131,7 +131,7 @@ class _Reader:
         raise self.error("expected a key in double quotes")
 
     def value(self, depth: int) -> Any:
-        first = self.next()
+        first = self.peek()
         if first == "{":
             return self.object(depth)
         if first == "[":
@@ -196,18 +196,18 @@ class _Reader:
         return self.position - 1
 
     def check_open(self, kind: str, start: int) -> None:
-        if not self.next():
+        if not self.peek():
             raise self.error(f"the {kind} that opens at {format_position(self.text, start)} is never closed")
 
-    def next(self) -> str:
+    def peek(self) -> str:
         """Skip white space and comments. Return the next character, or '' at the end."""
         match = _SPACE.match(self.text, self.position)
         assert match is not None  # the pattern also matches the empty string
         self.position = match.end()
         return self.text[self.position : self.position + 1]
 
-    def take(self, mark: str) -> bool:
-        is_next = self.next() == mark
+    def accept(self, mark: str) -> bool:
+        is_next = self.peek() == mark
         self.position += is_next
         return is_next
 

@@ -32,7 +32,7 @@ class ReplyStream:
     key: str = ""  # of the value being written, '' before the first
     text: str = ""  # the end of that value so far, if it is a string
     lines: int = 1  # of that value
-    done: dict[str, str] = field(default_factory=dict)  # the ends of complete strings by key
+    finished: dict[str, str] = field(default_factory=dict)  # the ends of complete strings by key
     pieces: int = 0  # about one per token
     _brackets: str = ""  # open braces and brackets
     _expects_key: bool = False  # whether the next string is a key
@@ -42,10 +42,10 @@ class ReplyStream:
     _is_in_code: bool = False  # whether that line is complete
 
     @property
-    def thinks(self) -> bool:
+    def is_thinking(self) -> bool:
         """Return whether the value belongs to the thoughts, since an argument may share a thought's name."""
         if self.key == "text":
-            return self.done.keys().isdisjoint(("text", "thoughts", "name"))
+            return self.finished.keys().isdisjoint(("text", "thoughts", "name"))
         return self.key == "thoughts" or self.key in THOUGHTS
 
     def feed(self, delta: str) -> None:
@@ -54,9 +54,9 @@ class ReplyStream:
             if not self.key:
                 self.lines += char == "\n"
             if self._is_in_string:
-                self._take(char)
-            elif not self._brackets and (self.key != "" and code_block.PLACE in self.done.values()):
-                self._code(char)
+                self._feed_string(char)
+            elif not self._brackets and (self.key != "" and code_block.PLACE in self.finished.values()):
+                self._feed_code(char)
             elif char in "{[":
                 self._brackets += char
                 self._expects_key = char == "{"
@@ -71,7 +71,7 @@ class ReplyStream:
                 else:
                     self.text, self.lines = "", 1
 
-    def _code(self, char: str) -> None:
+    def _feed_code(self, char: str) -> None:
         """Process a character after the object: the line that opens the code, then the code."""
         if self._is_in_code:
             self._add(char)
@@ -80,7 +80,7 @@ class ReplyStream:
             self._is_in_code = char == "\n" and code_block.PLACE in self._fence
             self.text, self.lines = "", 1
 
-    def _take(self, char: str) -> None:
+    def _feed_string(self, char: str) -> None:
         if self._escape:
             self._escape += char
             if len(self._escape) < (6 if self._escape[1] == "u" else 2):
@@ -99,7 +99,7 @@ class ReplyStream:
                 self._expects_key = False
                 self.text = ""
             else:
-                self.done[self.key] = self.text
+                self.finished[self.key] = self.text
             return
         if self._expects_key:
             self.key += char

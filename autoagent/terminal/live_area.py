@@ -183,10 +183,11 @@ class Activity:
         figures = f"{rate:.0f} tokens/s | {duration(seconds)}"
         if not reply.key:
             return [f"writing, {counted(reply.lines, 'line')} | {figures}"]
-        if reply.thinks:
-            tail = () if reply.key in ("text", "thoughts") and reply.key not in reply.done else self._tail(reply.text)
+        if reply.is_thinking:
+            is_streamed = reply.key in ("text", "thoughts") and reply.key not in reply.finished
+            tail = () if is_streamed else self._tail(reply.text)
             return [f"thinking | {figures}", *tail]
-        name = reply.done.get("filename") or reply.done.get("name") or reply.key
+        name = reply.finished.get("filename") or reply.finished.get("name") or reply.key
         return [f"writing {name}, {counted(reply.lines, 'line')} | {figures}", *self._tail(reply.text)]
 
     def _acting(self, seconds: float) -> Sequence[str]:
