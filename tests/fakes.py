@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from typing import Any, Unpack
 
 from autoagent.core.commands import CommandSpec, Proposal, Result, Verdict
+from autoagent.core.events import Event, RunStarted
 from autoagent.core.model import FULL, Asking, Completion, Message, Price, PromptStyle, Usage
 from autoagent.core.protocols import RequestOptions
+from autoagent.core.task import Task
 from autoagent.scenarios.scripted_endpoint import all_met
 
 Said = str | Completion | BaseException
@@ -20,6 +24,20 @@ def say(name: str, text: str = "", /, **args: Any) -> str:
     """A reply in the response format: one thought, one command."""
     thoughts = {"text": text or f"I will use {name}.", "reasoning": "", "plan": "", "criticism": "", "speak": ""}
     return json.dumps({"thoughts": thoughts, "command": {"name": name, "args": args}})
+
+
+def started(kind: Any = RunStarted, /, **fields: Any) -> Any:
+    """The start of a run, or of another process of it, with these fields."""
+    usual = {
+        "version": "", "task": Task("Scribe", "a writer", ()), "model": "m", "window": 8192, "reply_tokens": 1024,
+        "system": "", "system_tokens": 0, "asking": "text", "commands": (), "workspace": "w",
+    }  # fmt: skip
+    return kind(**{**usual, **fields})
+
+
+def of_type(events: Iterable[Event], kind: type[Event]) -> list[Any]:
+    """The events of this type."""
+    return [event for event in events if isinstance(event, kind)]
 
 
 def is_verification(system: str) -> bool:
@@ -104,6 +122,30 @@ class Allow:
 
     def accepts(self, claims: str) -> Verdict:
         return Verdict(False, "nobody")
+
+
+class Interrupted(Allow):
+    """An authorizer whose user says this after each Ctrl-C."""
+
+    def __init__(self, feedback: str) -> None:
+        super().__init__()
+        self._feedback = feedback
+
+    def interrupted(self) -> str:
+        return self._feedback
+
+
+def ctrl_c_at(number: int) -> Callable[[], AbstractContextManager[None]]:
+    """Return an `interruptible` whose block of this number (from 1) is interrupted as it begins."""
+    entered = count(1)
+
+    @contextmanager
+    def interruptible() -> Iterator[None]:
+        if next(entered) == number:
+            raise KeyboardInterrupt
+        yield
+
+    return interruptible
 
 
 class Answers(Allow):

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from fakes import ScriptedModel
+from fakes import ScriptedModel, started
 
 from autoagent.agent.budget import Budget, RunLimits, WorkingTime, requests_for
 from autoagent.core.commands import Call
 from autoagent.core.errors import StopRun
-from autoagent.core.events import Ended, Prompted, Rejected, Resumed, RunStarted, Spent, Started, SystemNotice, Undone
+from autoagent.core.events import Ended, Prompted, Rejected, Resumed, Spent, Started, SystemNotice, Undone
 from autoagent.core.model import Price, Usage
-from autoagent.core.task import Goal, Status, Task
+from autoagent.core.task import Status
 from autoagent.session.build import ModelCaller
 
 PRICE = Price(1.0, 10.0, 0.1)
-START = {
-    "version": "", "task": Task("n", "r", (Goal("g"),)), "model": "m", "window": 8192, "reply_tokens": 100,
-    "system": "", "system_tokens": 0, "asking": "text", "commands": (), "workspace": "",
-}  # fmt: skip
 
 
 class Clock:
@@ -66,13 +62,13 @@ def test_rejected_replies_and_probes_are_tokens_too() -> None:
 def test_time_is_that_of_all_processes_and_commands_those_of_this_one() -> None:
     clock = Clock()
     budget = Budget(RunLimits(seconds=100, commands=2), clock)
-    budget.add(RunStarted(worked=0.0, **START))
+    budget.add(started(worked=0.0))
     for worked in (10.0, 60.0):
         budget.add(Started(worked=worked, call=Call("1", "x", {})))
     with pytest.raises(StopRun, match="limit of 2 commands"):
         budget.check_command()
     clock.now += 5000.0  # reading the log, say
-    budget.add(Resumed(worked=60.0, **START))
+    budget.add(started(Resumed, worked=60.0))
     budget.check_command()
     clock.now += 30.0
     assert budget.time.seconds == 90
@@ -91,16 +87,16 @@ def test_time_is_that_of_all_processes_and_commands_those_of_this_one() -> None:
 def test_a_log_of_an_older_program_says_only_when_its_events_came() -> None:
     clock = Clock()
     time = WorkingTime(clock)
-    time.add(RunStarted(t=1000.0, **START))
+    time.add(started(t=1000.0))
     for t in (1010.0, 1060.0):
         time.add(Started(t=t, call=Call("1", "x", {})))
     time.add(Ended(t=1070.0, status=Status.LIMIT, reason=""))
     time.add(Undone(t=4000.0, to=0, tree="t"))
     time.add(SystemNotice(t=4001.0, text="The user has undone it."))
-    time.add(Resumed(t=5000.0, **START))
+    time.add(started(Resumed, t=5000.0))
     time.add(Started(t=5005.0, call=Call("2", "x", {})))
     assert time.recorded == 75
-    time.add(Resumed(t=9000.0, worked=75.0, **START))
+    time.add(started(Resumed, t=9000.0, worked=75.0))
     clock.now += 5.0
     assert (time.recorded, time.seconds) == (75, 80)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import Allow, ScriptedModel, say
+from fakes import Interrupted, ScriptedModel, of_type, say
 from test_loop import Bench, bench
 
 from autoagent.agent.budget import RunLimits
@@ -26,6 +26,7 @@ from autoagent.workspace.snapshots import Snapshots
 __all__ = ["bench"]
 
 GOALS = (Goal("Sortiere a.txt"),)
+SORTED = ["fig", "pear", "plum"]
 DONE = say("task_complete", reason="It is sorted.")
 SORT = "lines = sorted(open('a.txt'))\nopen('a.txt', 'w').writelines(lines)\n"
 SORT_TOO = "text = '\\n'.join(sorted(open('a.txt').read().split()))\nopen('a.txt', 'w').write(text)\n"
@@ -82,18 +83,12 @@ def run(
     bench: Bench, model: ScriptedModel, sandbox: Sandbox, goals: Sequence[Goal] = GOALS, **options: Any
 ) -> list[Any]:
     snapshots = Snapshots(bench.folder / "snapshots", Workspace(bench.workspace))
-    options = {
-        "runs_tests": True,
-        "context": {"sandbox": sandbox},
-        "snapshots": snapshots,
-        "clock": lambda: 0.0,
-        **options,
-    }
-    return list(bench.agent(model, goals=tuple(goals), **options).run())
+    usual = {"runs_tests": True, "context": {"sandbox": sandbox}, "snapshots": snapshots, "clock": lambda: 0.0}
+    return bench.run(model, goals=tuple(goals), **{**usual, **options})
 
 
 def one(events: list[Any], kind: type) -> Any:
-    (event,) = (event for event in events if isinstance(event, kind))
+    (event,) = of_type(events, kind)
     return event
 
 
@@ -107,7 +102,7 @@ def test_what_three_drafts_agree_on_is_proposed_and_is_no_evidence(bench: Bench,
     drafted = one(events, Drafted)
     assert (drafted.drafts, drafted.agree, drafted.shown, drafted.failed) == (6, 3, ("a.txt",), ())
     assert [e.call.name for e in events if isinstance(e, Thought)] == ["execute_python_code", "task_complete"]
-    assert read(bench) == ["fig", "pear", "plum"]
+    assert read(bench) == SORTED
     assert model.offered[-1] == ["task_complete"], "nothing is left but the end"
     assert "cannot judge the work" in one(events, Verified).verdicts[0].why
     assert (str(events[-1].status), events[-1].goals) == ("unverified", ("claimed",))
@@ -121,7 +116,7 @@ def test_a_program_and_a_text_that_agree_are_enough(bench: Bench, sandbox: Sandb
     goals = [Goal("Sortiere a.txt nach sorted/b.txt, nicht nach ../b.txt, /b.txt")]
     events = run(bench, model := Drafter([made, text], [DONE]), sandbox, goals)
     assert (one(events, Drafted).drafts, one(events, Drafted).agree) == (2, 2)
-    assert (read(bench, "sorted/b.txt"), read(bench)) == (["fig", "pear", "plum"], ["pear", "fig", "plum"])
+    assert (read(bench, "sorted/b.txt"), read(bench)) == (SORTED, ["pear", "fig", "plum"])
     (filename, _) = model.specs[1]["write_to_file"].parameters
     assert filename.choices == ("a.txt", "sorted/b.txt")
     assert (str(events[-1].status), events[-1].goals) == ("unverified", ("claimed",)), "it is no evidence"
@@ -143,7 +138,7 @@ def test_a_program_gets_the_imports_and_the_folders_it_lacks(
     events = run(bench, model, sandbox)
     assert one(events, Drafted).agree == 3
     (made,) = bench.workspace.rglob("b.txt")
-    assert made.read_text().split() == ["fig", "pear", "plum"]
+    assert made.read_text().split() == SORTED
     (first, _) = [event.call for event in events if isinstance(event, Thought)]
     assert first.args["code"] == f"{preamble}{code}"
 
@@ -152,7 +147,7 @@ def test_what_only_two_of_six_agree_on_is_proposed(bench: Bench, sandbox: Sandbo
     model = Drafter(map(program, [REVERSE, SORT, SORT_TOO, "1 / 0", "1 / 0", "1 / 0"]), [DONE])
     events = run(bench, model, sandbox)
     assert (one(events, Drafted).drafts, one(events, Drafted).agree) == (6, 2)
-    assert (read(bench), str(events[-1].status)) == (["fig", "pear", "plum"], "unverified")
+    assert (read(bench), str(events[-1].status)) == (SORTED, "unverified")
 
 
 def test_where_no_two_agree_the_workspace_is_untouched_and_the_run_goes_on(bench: Bench, sandbox: Sandbox) -> None:
@@ -200,16 +195,11 @@ def test_no_workspace_is_copied_for_a_draft_that_would_fill_the_disk(bench: Benc
 
 @pytest.mark.slow
 def test_code_is_written_whole_and_tried_with_the_programs_that_the_goals_name(bench: Bench, sandbox: Sandbox) -> None:
-    (bench.workspace / "calc.py").write_text("def double(n):\n    return n\n\n\ndef half(n):\n    return n / 2\n")
-    (bench.workspace / "check.py").write_text("import calc\n\nassert calc.double(4) == 8 and calc.half(4) == 2\n")
-    kept = "\n\ndef half(n):\n    return n / 2\n"
-    bodies = [
-        "def double(n):\n    return n * 3\n" + kept,
-        "def double(n):\n    return n * 3\n" + kept,
-        "def double(n):\n    return n * 2\n" + kept,
-        "def double(n):\n    return 2 * n\n" + kept,
-        "def double( n ):\n    return n*2\n" + kept,
-    ]
+    kept = "\n\n\ndef half(n):\n    return n / 2\n"
+    check = "import calc\n\nassert calc.double(4) == 8 and calc.half(4) == 2\n"
+    bench.put({"calc.py": f"def double(n):\n    return n{kept}", "check.py": check})
+    results = {"n * 3": "n", "n * 3 ": "n", "n * 2": "n", "2 * n": "n", "n*2": " n "}
+    bodies = [f"def double({n}):\n    return {result.strip()}{kept}" for result, n in results.items()]
     drafts = [say("write_to_file", filename="calc.py", text=body) for body in bodies[:3]]
     edits = [program(f"open('calc.py', 'w').write({body!r})") for body in bodies[3:]]
     model = Drafter([*drafts, *edits], [DONE])
@@ -286,7 +276,7 @@ def test_no_code_that_fails_a_test_is_proposed(bench: Bench, broken: Sandbox, fa
 def test_where_no_draft_passes_a_failed_test_they_agree_as_without_it(bench: Bench, broken: Sandbox) -> None:
     events = run(bench, Drafter(map(program, [*SAME, *SAME]), [DONE, DONE]), broken, GOALS)
     assert (one(events, Drafted).drafts, one(events, Drafted).agree) == (6, 6)
-    assert (read(bench), str(events[-1].status)) == (["fig", "pear", "plum"], "unverified")
+    assert (read(bench), str(events[-1].status)) == (SORTED, "unverified")
 
 
 @pytest.mark.slow
@@ -310,12 +300,8 @@ def test_a_test_that_passes_is_evidence_only_for_its_own_goal_and_unchanged(
 
 @pytest.mark.slow
 def test_after_the_users_feedback_a_test_is_evidence_no_more(bench: Bench, broken: Sandbox) -> None:
-    class Asked(Allow):
-        def interrupted(self) -> str:
-            return "Add triple, too."
-
-    drafts = [calc("2"), *[FAILS] * 5]
-    events = run(bench, Drafter(drafts, [KeyboardInterrupt(), DONE, DONE]), broken, FIX, authorizer=Asked())
+    model = Drafter([calc("2"), *[FAILS] * 5], [KeyboardInterrupt(), DONE, DONE])
+    events = run(bench, model, broken, FIX, authorizer=Interrupted("Add triple, too."))
     assert str(events[-1].status) == "unverified"
 
 
@@ -361,13 +347,9 @@ def test_a_signal_ends_the_run_in_the_middle_of_the_drafts(bench: Bench, sandbox
 
 
 def test_what_the_user_says_after_the_drafts_is_heeded(bench: Bench, sandbox: Sandbox) -> None:
-    class Asked(Allow):
-        def interrupted(self) -> str:
-            return "Add kiwi, too."
-
     steps: list[Any] = [KeyboardInterrupt(), say("append_to_file", filename="a.txt", text="kiwi\n"), DONE, DONE]
     model = Drafter(map(program, SAME), steps)
-    events = run(bench, model, sandbox, authorizer=Asked())
+    events = run(bench, model, sandbox, authorizer=Interrupted("Add kiwi, too."))
     assert model.offered[3] == ["task_complete"] and "append_to_file" in model.offered[4]
     assert (str(events[-1].status), read(bench)[-1]) == ("unverified", "kiwi")
 
@@ -382,29 +364,16 @@ def test_what_the_user_says_after_the_drafts_is_heeded(bench: Bench, sandbox: Sa
 def test_nothing_is_drafted_where_the_user_has_said_more_than_goals(bench: Bench, sandbox: Sandbox, more: str) -> None:
     model = Drafter([], [say("read_file", filename="a.txt"), DONE, DONE])
     agent = bench.agent(model, goals=GOALS, runs_tests=True, context={"sandbox": sandbox})
-    agent._state.start = replace(
-        agent._state.start,
-        system=f"{agent._state.start.system}\n\n{more}",
-    )
+    agent._state.start = replace(agent._state.start, system=f"{agent._state.start.system}\n\n{more}")
     assert not any(isinstance(event, Drafted) for event in agent.run())
 
 
 @pytest.mark.slow
 def test_a_resumed_run_knows_which_tests_failed(bench: Bench, broken: Sandbox) -> None:
-    class Gone(Exception):
-        pass
-
-    class Killed(Drafter):
-        def said(self, messages: Sequence[Message]) -> Any:
-            if not self.left:
-                raise Gone
-            return super().said(messages)
-
-    with pytest.raises(Gone):
-        run(bench, Killed([calc("2")] * 3, []), broken, FIX)
-    assert bench.log is not None and "* 2" in (bench.workspace / "calc.py").read_text()
-    bench.log.close()
-    events = run(bench, Drafter([], [DONE]), broken, FIX, resume=bench.log.run)
+    with pytest.raises(IndexError):  # the model has no further reply, and no event says so: as if it was killed
+        run(bench, Drafter([calc("2")] * 3, []), broken, FIX)
+    assert "* 2" in (bench.workspace / "calc.py").read_text()
+    events = run(bench, Drafter([], [DONE]), broken, FIX, resume=bench.close())
     assert (str(events[-1].status), events[-1].goals) == ("finished", ("shown",))
 
 
@@ -413,21 +382,16 @@ def test_nothing_is_drafted_where_programs_may_not_run_unasked_or_files_come_fro
 ) -> None:
     steps = [say("read_file", filename="a.txt"), DONE, DONE]
     assert not any(isinstance(e, Drafted) for e in run(bench, Drafter([], steps), sandbox, runs_tests=False))
-    assert bench.log is not None
-    bench.log.close()
+    bench.close()
     TaintedFiles(bench.folder / "state" / "taint.jsonl", bench.workspace).mark(["a.txt"], "http://a.example")
     model = Drafter([], [say("list_files"), DONE, DONE])
     assert not any(isinstance(event, Drafted) for event in run(bench, model, sandbox))
 
 
 def test_ctrl_c_ends_the_drafts_and_gives_the_user_the_word(bench: Bench, sandbox: Sandbox) -> None:
-    class Asked(Allow):
-        def interrupted(self) -> str:
-            return "Leave fig out."
-
     drafts = [program(SORT), program(SORT_TOO), KeyboardInterrupt()]
     model = Drafter(drafts, [say("read_file", filename="a.txt"), DONE, DONE])
-    events = run(bench, model, sandbox, authorizer=Asked())
+    events = run(bench, model, sandbox, authorizer=Interrupted("Leave fig out."))
     assert one(events, Feedback).text == "Leave fig out." and one(events, Drafted).agree == 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import started
 
 from autoagent.agent.progress import EarlierCall, LoopGuard, refusal
 from autoagent.commands.context import Context
@@ -23,14 +24,12 @@ from autoagent.core.events import (
     Event,
     Proposed,
     Returned,
-    RunStarted,
     Started,
     Tainted,
     Thought,
 )
 from autoagent.core.memory import Origin, RetrievedMemory
 from autoagent.core.model import Thoughts, Usage
-from autoagent.core.task import Task
 from autoagent.memory.none import NoMemory
 from autoagent.safety.approval import ContinuousAuthorizer
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
@@ -332,7 +331,7 @@ def test_a_command_without_a_declaration_counts_as_the_worst(tmp_path: Path, kno
 def test_whoever_has_a_command_without_a_declaration_can_act_outward(run: Run) -> None:
     run.browses()
     run.reads_own_file()
-    run.add(begin("read_file", "start_agent", "peek"))
+    run.add(started(commands=("read_file", "start_agent", "peek")))
     assert "tells an agent" in run.warning("start_agent")
 
 
@@ -357,18 +356,13 @@ def test_what_a_run_with_private_data_writes_may_be_private_in_later_runs(tmp_pa
 # Agents, memories, resuming --------------------------------------------------------------------------------------
 
 
-def begin(*commands: str) -> RunStarted:
-    return RunStarted(version="0", task=Task("A", "r", ()), model="m", window=1, reply_tokens=1, system="",
-                      system_tokens=1, asking="text", commands=commands, workspace="w")  # fmt: skip
-
-
 @pytest.mark.parametrize("name", ["start_agent", "message_agent"])
 def test_words_to_an_agent_count_as_outward_where_it_can_act_outward(run: Run, name: str) -> None:
     run.browses()
     run.reads_own_file()
-    run.add(begin("read_file", "start_agent"))
+    run.add(started(commands=("read_file", "start_agent")))
     assert run.warning(name) == ""
-    run.add(begin("read_file", "start_agent", "browse_website"))
+    run.add(started(commands=("read_file", "start_agent", "browse_website")))
     assert "tells an agent" in run.warning(name)
 
 

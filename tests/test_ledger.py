@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any
 
 import pytest
-from fakes import ScriptedModel, say
+from fakes import ScriptedModel, ctrl_c_at, of_type, say, started
 from test_loop import Bench, bench
 
 from autoagent.agent.work import Work
-from autoagent.core.events import Checked, Event, Returned, RunStarted, SystemNotice
+from autoagent.core.events import Checked, Event, Returned, SystemNotice
 from autoagent.core.model import BRIEF, FULL, PromptStyle
 from autoagent.core.services import ProcessExit
 from autoagent.core.task import Goal, Task
@@ -32,8 +32,7 @@ def run(bench: Bench) -> Iterator[Any]:
 
         def run(*replies: str, goals: tuple[Goal, ...] = GOALS, **options: Any) -> tuple[ScriptedModel, list[Event]]:
             model = ScriptedModel(replies, style=options.pop("style", FULL))
-            agent = bench.agent(model, goals=goals, context={"sandbox": sandbox}, **options)
-            return model, list(agent.run())
+            return model, bench.run(model, goals=goals, context={"sandbox": sandbox}, **options)
 
         yield run
 
@@ -130,33 +129,17 @@ def test_a_repeat_while_a_check_fails_is_told_what_the_check_says(run: Any) -> N
 
 
 def test_a_run_whose_last_checks_were_interrupted_does_not_end(run: Any) -> None:
-    entered = 0
-
-    @contextmanager
-    def interruptible() -> Iterator[None]:
-        nonlocal entered
-        entered += 1
-        if entered == 5:  # recall, model, question and command of the first step come before its checks
-            raise KeyboardInterrupt
-        yield
-
-    _, events = run(DONE, DONE, goals=(Goal("Be there", "true"),), interruptible=interruptible)
-    first, *_ = [event for event in events if isinstance(event, Returned)]
+    at_checks = ctrl_c_at(5)  # after recall, model, question and command of the first step
+    _, events = run(DONE, DONE, goals=(Goal("Be there", "true"),), interruptible=at_checks)
+    first, *_ = of_type(events, Returned)
     interrupted = "the user interrupted the checks of the goals, so nobody knows if they pass."
     assert first.text == f"Not ended yet: {interrupted}"
     assert outcomes(events) == [(2, 0, True)]
 
 
-def started(goals: tuple[Goal, ...] = GOALS) -> RunStarted:
-    return RunStarted(
-        version="", task=Task("Scribe", "a writer", goals), model="m", window=8192, reply_tokens=1024, system="",
-        system_tokens=0, asking="text", workspace="", commands=(),
-    )  # fmt: skip
-
-
 def folded(*events: Event) -> Work:
     ledger = Work({})
-    for event in (started(), *events):
+    for event in (started(task=Task("Scribe", "a writer", GOALS)), *events):
         ledger.add(event)
     return ledger
 
@@ -180,7 +163,7 @@ def test_a_long_output_keeps_its_end() -> None:
 def test_changed_goals_are_checked_anew() -> None:
     ledger = folded(Checked(goal=0, met=False, output="no"))
     assert "not met" in ledger.unmet()
-    ledger.add(started((Goal("Something else"),)))
+    ledger.add(started(task=Task("Scribe", "a writer", (Goal("Something else"),))))
     assert ledger.unmet() == ""
 
 

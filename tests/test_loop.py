@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import Allow, Answers, ScriptedModel, Silent, judging, nobody_asked, say
+from fakes import (
+    Allow,
+    Answers,
+    Interrupted,
+    ScriptedModel,
+    Silent,
+    ctrl_c_at,
+    judging,
+    nobody_asked,
+    of_type,
+    say,
+    started,
+)
 
 from autoagent.agent.budget import Budget, RunLimits
 from autoagent.agent.state import Policy, Tools
@@ -51,6 +62,8 @@ from autoagent.workspace.snapshots import Snapshots
 
 TASK = Task("Scribe", "a careful writer", (Goal("Write a.txt"), Goal("Finish")))
 COUNT = counter("scripted")
+LOOK = say("list_files", directory=".")
+WRITE = say("write_to_file", filename="a.txt", text="x")
 
 
 @dataclass
@@ -58,8 +71,7 @@ class Bench:
     """Builds agents on one workspace and one state folder."""
 
     folder: Path
-    log: EventLog | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
+    log: Any = None  # of the newest agent
 
     @property
     def workspace(self) -> Path:
@@ -82,20 +94,11 @@ class Bench:
         task = replace(TASK, goals=goals)
         registry: Registry = available(all_settings()()).without({without} - {""}, "it is switched off")
         system = system_prompt(task, registry.specs, model.asking, model.style)
-        kind = Resumed if resume else RunStarted
-        start = kind(
-            version="test",
-            task=task,
-            model=model.name,
-            window=model.window,
-            reply_tokens=1024,
-            system=system,
-            system_tokens=COUNT(system) + 4,
-            asking=model.asking,
-            prompt_style=model.style.name,
-            commands=tuple(spec.name for spec in registry.specs),
-            workspace=str(self.workspace),
-        )
+        start = started(
+            Resumed if resume else RunStarted, task=task, model=model.name, window=model.window, system=system,
+            system_tokens=COUNT(system) + 4, asking=model.asking, prompt_style=model.style.name,
+            commands=tuple(spec.name for spec in registry.specs), workspace=str(self.workspace),
+        )  # fmt: skip
         state = self.folder / "state"
         mask = Redactor(["hunter2-hunter2"]).mask_json
         self.log = EventLog.open(state, resume, mask=mask) if resume else EventLog.create(state, mask=mask)
@@ -103,14 +106,17 @@ class Bench:
         guard = ExfiltrationGuard(TaintedFiles(state / "taint.jsonl", self.workspace), all_specs())
         budget = Budget(limits or RunLimits(), options.get("clock", time.monotonic))
         policy = Policy(authorizer or Allow(), guard, budget, **{"verifier": model, **options})
-        return Agent(
-            start,
-            model,
-            Tools(registry, replace(own, **(context or {})), snapshots),
-            policy,
-            self.log,
-            listener=Silent(),
-        )
+        tools = Tools(registry, replace(own, **(context or {})), snapshots)
+        return Agent(start, model, tools, policy, self.log, listener=Silent())
+
+    def run(self, *arguments: Any, **options: Any) -> list[Any]:
+        """The events of a run from its beginning to its end; takes what `agent` does."""
+        return list(self.agent(*arguments, **options).run())
+
+    def close(self) -> str:
+        """Close the log, and return the id of its run, for another process of it."""
+        self.log.close()
+        return self.log.run
 
     def put(self, files: Mapping[str, str]) -> None:
         """Lay files out in the workspace."""
@@ -119,7 +125,6 @@ class Bench:
             (self.workspace / name).write_text(text)
 
     def events(self) -> list[Event]:
-        assert self.log is not None
         return list(self.log.events())
 
 
@@ -139,16 +144,22 @@ def finish(script: list[Any]) -> list[Any]:
     return [*script, say("task_complete", reason="all done")]
 
 
+def ran(bench: Bench, script: list[Any], *arguments: Any, **options: Any) -> tuple[ScriptedModel, list[Any]]:
+    """A model with this script that then finishes, and the events of its run."""
+    model = ScriptedModel(finish(script))
+    return model, bench.run(model, *arguments, **options)
+
+
 def small(bench: Bench, script: list[Any], goal: str = "") -> ScriptedModel:
     """A small model, once it has run to its end with this script."""
     model = ScriptedModel(script, style=BRIEF)
-    list(bench.agent(model, goals=(Goal(goal),) if goal else TASK.goals).run())
+    bench.run(model, goals=(Goal(goal),) if goal else TASK.goals)
     return model
 
 
 def test_a_run_from_the_first_thought_to_its_end(bench: Bench) -> None:
     model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="hello\n")]))
-    yielded = list(bench.agent(model).run())
+    yielded = bench.run(model)
     assert (bench.workspace / "a.txt").read_text() == "hello\n"
     assert yielded[-1].status == "finished"
     assert yielded[-1].reason == "all done"
@@ -170,14 +181,14 @@ THREE = Completion(
 
 def test_each_of_several_tool_calls_is_a_step_that_is_authorised_by_itself(bench: Bench) -> None:
     model, authorizer = ScriptedModel(finish([THREE])), Allow()
-    events = list(bench.agent(model, authorizer).run())
+    events = bench.run(model, authorizer)
     asked = [(proposal.call.id, proposal.call.name) for proposal in authorizer.asked[:3]]
     assert asked == [("1", "write_to_file"), ("2", "write_to_file"), ("3", "read_file")]
-    results = [event for event in events if isinstance(event, Returned)][:3]
+    results = of_type(events, Returned)[:3]
     assert [(event.step, event.ok) for event in results] == [(1, True), (2, False), (3, True)]
-    thoughts = [event for event in events if isinstance(event, Thought)][:4]
+    thoughts = of_type(events, Thought)[:4]
     assert [event.usage.cost for event in thoughts[:3]] == [0.25, 0, 0], "the reply is paid for once"
-    assert [event.step for event in events if isinstance(event, Prompted)][:2] == [1, 4]
+    assert [event.step for event in of_type(events, Prompted)][:2] == [1, 4]
     told = [message.content for message in model.prompts[1] if message.role == "user"]
     assert [text for text in told if "returned" in text or "failed" in text] == told[1:4], "in their order"
 
@@ -186,8 +197,8 @@ def test_a_word_of_the_user_ends_the_row_of_tool_calls(bench: Bench) -> None:
     model = ScriptedModel(finish([THREE]))
     no = Verdict(False, "user", "Not there.")
     authorizer = Answers([Verdict(True, "user"), no, *[Verdict(True, "user")] * 3])
-    events = list(bench.agent(model, authorizer).run())
-    assert [event.call.name for event in events if isinstance(event, Started)][:2] == ["write_to_file", "task_complete"]
+    events = bench.run(model, authorizer)
+    assert [event.call.name for event in of_type(events, Started)][:2] == ["write_to_file", "task_complete"]
     told = "\n".join(message.content for message in model.prompts[1])
     assert "Human feedback: Not there.\n\nNot run: the further commands of that reply (1)." in told
 
@@ -197,27 +208,23 @@ def test_an_attachment_that_is_taken_back_leaves_the_row_of_tool_calls(bench: Be
         record(Dropped(memory=-1, attachment="plan.txt"))
 
     answers = Answers([Verdict(False, "user", change=detach), *[Verdict(True, "user")] * 5])
-    events = list(bench.agent(ScriptedModel(finish([THREE])), answers).run())
-    assert [event.call.id for event in events if isinstance(event, Started)][:3] == ["1", "2", "3"]
+    _, events = ran(bench, [THREE], answers)
+    assert [event.call.id for event in of_type(events, Started)][:3] == ["1", "2", "3"]
 
 
 def test_a_resumed_run_goes_on_within_the_tool_calls_of_a_reply(bench: Bench) -> None:
     limits = RunLimits(commands=1)
-    list(bench.agent(ScriptedModel([THREE]), limits=limits).run())
-    assert bench.log is not None
-    run = bench.log.run
-    bench.log.close()
-    model = ScriptedModel(finish([]))
-    events = list(bench.agent(model, resume=run).run())
-    assert [event.step for event in events if isinstance(event, Started)][:2] == [2, 3]
+    bench.run(ScriptedModel([THREE]), limits=limits)
+    run = bench.close()
+    model, events = ran(bench, [], resume=run)
+    assert [event.step for event in of_type(events, Started)][:2] == [2, 3]
     assert len(model.prompts) == 1, "to finish"
 
 
 def test_after_a_command_that_may_have_run_the_model_looks_before_the_rest_of_the_row(bench: Bench) -> None:
     run = interrupted_at(bench, ScriptedModel([THREE]), lambda event: isinstance(event, Started))
-    model = ScriptedModel(finish([]))
-    events = list(bench.agent(model, resume=run).run())
-    assert [event.call.name for event in events if isinstance(event, Started)] == ["task_complete"]
+    model, events = ran(bench, [], resume=run)
+    assert [event.call.name for event in of_type(events, Started)] == ["task_complete"]
     told = "\n".join(message.content for message in model.prompts[0])
     assert "Look before you repeat it.\n\nNot run: the further commands of that reply (2)." in told
 
@@ -226,13 +233,13 @@ def test_an_end_that_is_put_off_ends_the_row_of_tool_calls(bench: Bench) -> None
     calls = tuple(ToolCall("task_complete", f'{{"reason": "{word}"}}') for word in ("done", "quite done"))
     model = ScriptedModel(finish([Completion("", Usage(), calls)]))
     model.judges = judging("not met")
-    events = list(bench.agent(model).run())
-    assert [event.call.args["reason"] for event in events if isinstance(event, Started)] == ["done", "all done"]
+    events = bench.run(model)
+    assert [event.call.args["reason"] for event in of_type(events, Started)] == ["done", "all done"]
     assert "Not ended yet. A check of your work found:" in model.prompts[1][-1].content
 
 
 def test_an_event_is_on_disk_before_the_command_runs(bench: Bench) -> None:
-    model = ScriptedModel([say("write_to_file", filename="a.txt", text="x")])
+    model = ScriptedModel([WRITE])
     for event in bench.agent(model).run():
         if isinstance(event, Started):
             assert not (bench.workspace / "a.txt").exists()
@@ -242,15 +249,16 @@ def test_an_event_is_on_disk_before_the_command_runs(bench: Bench) -> None:
         pytest.fail("no command was started")
 
 
-def test_a_usable_reply_between_unusable_ones_starts_the_count_again(bench: Bench) -> None:
-    model = ScriptedModel(finish(["no", "no", say("list_files", directory="."), "no", "no"]))
-    assert list(bench.agent(model).run())[-1].status == "finished"
+def test_a_usable_reply_or_a_resume_starts_the_count_of_unusable_replies_again(bench: Bench) -> None:
+    model = ScriptedModel(finish(["no", "no", LOOK, "no", "no"]))
+    assert bench.run(model)[-1].status == "finished"
+    bench.run(ScriptedModel(["no", "no", "no"]))
+    assert bench.run(ScriptedModel(finish(["no", "no"])), resume=bench.close())[-1].status == "finished"
 
 
 def test_a_command_with_placeholders_for_values_is_not_offered_until_another_has_run(bench: Bench) -> None:
     early = say("write_to_file", filename="a.txt", text="<content of notes.txt>")
-    model = ScriptedModel(finish([early, say("list_files"), say("write_to_file", filename="a.txt", text="real")]))
-    list(bench.agent(model).run())
+    model, _ = ran(bench, [early, say("list_files"), say("write_to_file", filename="a.txt", text="real")])
     assert ["write_to_file" in offered for offered in model.offered[:3]] == [True, False, True]
     assert "get first, with another command" in model.prompts[1][-1].content
     assert (bench.workspace / "a.txt").read_text() == "real"
@@ -258,23 +266,21 @@ def test_a_command_with_placeholders_for_values_is_not_offered_until_another_has
 
 def test_a_truncated_reply_is_never_run(bench: Bench) -> None:
     cut = Completion(say("write_to_file", filename="a.txt", text="half"), Usage(), truncated=True)
-    model = ScriptedModel(finish([cut]))
-    list(bench.agent(model).run())
+    ran(bench, [cut])
     assert not (bench.workspace / "a.txt").exists()
 
 
 def test_an_edit_that_does_not_fit_is_asked_again(bench: Bench) -> None:
     answers = Answers([Verdict(False, "user", args={"file_name": 3}), *[Verdict(True, "user")] * 3])
-    model = ScriptedModel(finish([say("write_to_file", filename="a.txt", text="its")]))
-    events = list(bench.agent(model, answers).run())
+    _, events = ran(bench, [say("write_to_file", filename="a.txt", text="its")], answers)
     assert "Not changed: " in answers.asked[1].preview
     assert (bench.workspace / "a.txt").read_text() == "its"
-    assert next(event for event in events if isinstance(event, Decided)).args is None, "nobody has changed them"
+    assert of_type(events, Decided)[0].args is None, "nobody has changed them"
 
 
 def test_the_cost_of_unusable_replies_counts(bench: Bench) -> None:
     model = ScriptedModel(["no", "no", "no"], report=lambda messages: Usage(3000, 0, 0, 0.0))
-    events = list(bench.agent(model, limits=RunLimits(tokens=9000)).run())
+    events = bench.run(model, limits=RunLimits(tokens=9000))
     assert events[-1].status == "budget"
     assert len(model.prompts) == 2, "the third call would have passed the limit"
 
@@ -282,10 +288,10 @@ def test_the_cost_of_unusable_replies_counts(bench: Bench) -> None:
 def test_a_prompt_too_long_for_the_endpoint_is_shortened_some_times_and_then_given_up(bench: Bench) -> None:
     script = [say("write_to_file", filename=f"{n}.txt", text="x" * 400) for n in range(5)]
     model = ScriptedModel([*script, *[ContextOverflow("too long")] * (MAX_SHORTENINGS + 1)])
-    events = list(bench.agent(model).run())
+    events = bench.run(model)
     assert events[-1].status == "failed"
-    assert len([event for event in events if isinstance(event, Retried) and event.shortened]) == MAX_SHORTENINGS
-    sizes = [event.tokens for event in events if isinstance(event, Prompted)]
+    assert len([event for event in of_type(events, Retried) if event.shortened]) == MAX_SHORTENINGS
+    sizes = [event.tokens for event in of_type(events, Prompted)]
     shortened = sizes[-MAX_SHORTENINGS - 1 :]
     assert shortened[0] > shortened[-1]
     assert shortened == sorted(shortened, reverse=True)
@@ -321,74 +327,55 @@ def test_two_hundred_steps_in_a_small_window(bench: Bench) -> None:
     assert feedback == "Not 200.txt!"
 
 
-def test_a_change_that_would_change_nothing_is_barred(bench: Bench) -> None:
-    write = say("write_to_file", filename="a.txt", text="x")
-    model = ScriptedModel(finish([write, write, say("list_files", directory=".")]))
-    events = list(bench.agent(model).run())
-    barred = [event for event in events if isinstance(event, Decided) and not event.allowed]
+def test_a_change_that_would_change_nothing_is_barred_and_next_one_may_only_look_or_end(bench: Bench) -> None:
+    model, events = ran(bench, [WRITE, WRITE, LOOK])
+    barred = [event for event in of_type(events, Decided) if not event.allowed]
     assert [event.by for event in barred] == ["loop guard"]
     assert "it was done already in step 1" in model.prompts[2][-1].content
-    assert "write_to_file" not in model.offered[2]
-    assert "write_to_file" in model.offered[3]
+    for name in ("write_to_file", "append_to_file"):
+        assert [name in offered for offered in model.offered[1:4]] == [True, False, True]
+    assert {spec.risk for spec in model.specs[2].values()} == {"read"}
+    assert "task_complete" in model.offered[2]
 
 
 def test_of_a_call_that_failed_is_said_what_failed_and_what_to_try(bench: Bench) -> None:
     delete, read = say("delete_file", filename="none.txt"), say("read_file", filename="none.txt")
-    model = ScriptedModel(finish([delete, delete, read, read]))
-    events = list(bench.agent(model).run())
-    barred = [event for event in events if isinstance(event, Decided) and not event.allowed]
+    model, events = ran(bench, [delete, delete, read, read, LOOK])
+    barred = [event for event in of_type(events, Decided) if not event.allowed]
     assert [event.reason for event in barred] == [
         "it failed in step 1, and nothing has changed since, so it would fail again. It gave: There is no 'none.txt' "
         "in the workspace. Use it with other arguments, or first another command that mends the cause."
     ]
-    (again,) = [event for event in events if isinstance(event, Returned) and "repeat" in event.data]
+    (again,) = [event for event in of_type(events, Returned) if "repeat" in event.data]
     assert not again.ok
     assert again.text == "[failed as in step 3] Use it with other arguments, or first another command."
+    assert ["read_file" in offered for offered in model.offered[2:6]] == [True, True, False, True]
     assert not any("done already in step" in prompt[-1].content for prompt in model.prompts)
 
 
 def test_what_failed_on_the_network_may_be_tried_again(bench: Bench) -> None:
     clone = say("clone_repository", url="https://127.0.0.1:9/r.git", clone_path="r")
-    events = list(bench.agent(ScriptedModel(finish([clone, clone]))).run())
-    assert [event.ok for event in events if isinstance(event, Returned)][:2] == [False, False]
-    assert not [event for event in events if isinstance(event, Decided) and not event.allowed]
+    _, events = ran(bench, [clone, clone])
+    assert [event.ok for event in of_type(events, Returned)][:2] == [False, False]
+    assert not [event for event in of_type(events, Decided) if not event.allowed]
 
 
 def test_a_change_of_what_somebody_else_changed_is_not_barred(bench: Bench) -> None:
-    write = say("write_to_file", filename="a.txt", text="x")
     events = []
-    for event in bench.agent(ScriptedModel(finish([write, write]))).run():
+    for event in bench.agent(ScriptedModel(finish([WRITE, WRITE]))).run():
         events.append(event)
         if isinstance(event, Returned) and event.step == 1:
             (bench.workspace / "a.txt").write_text("by hand")
-    assert not [event for event in events if isinstance(event, Decided) and not event.allowed]
+    assert not [event for event in of_type(events, Decided) if not event.allowed]
     assert (bench.workspace / "a.txt").read_text() == "x"
 
 
 def test_a_look_that_shows_the_same_is_said_so_and_then_no_longer_offered(bench: Bench) -> None:
-    look = say("list_files", directory=".")
-    model = ScriptedModel(finish([look, look, look, say("read_file", filename="none.txt")]))
-    events = list(bench.agent(model).run())
-    texts = [event.text for event in events if isinstance(event, Returned)]
+    model, events = ran(bench, [LOOK, LOOK, LOOK, say("read_file", filename="none.txt")])
+    texts = [event.text for event in of_type(events, Returned)]
     told = "[the same as in step 1] Use another command."
     assert texts[1:3] == [told] * 2
     assert ["list_files" in offered for offered in model.offered[:5]] == [True, True, False, False, True]
-
-
-def test_who_does_again_what_is_done_may_next_only_look_or_end(bench: Bench) -> None:
-    write = say("write_to_file", filename="a.txt", text="x")
-    model = ScriptedModel(finish([write, write, say("list_files", directory=".")]))
-    list(bench.agent(model).run())
-    assert "append_to_file" in model.offered[1] and "append_to_file" in model.offered[3]
-    assert {spec.risk for spec in model.specs[2].values()} == {"read"}
-    assert "task_complete" in model.offered[2]
-
-
-def test_what_failed_twice_in_the_same_way_is_not_offered_at_the_next_step(bench: Bench) -> None:
-    read = say("read_file", filename="nowhere.txt")
-    model = ScriptedModel(finish([read, read, say("list_files", directory=".")]))
-    list(bench.agent(model).run())
-    assert ["read_file" in offered for offered in model.offered[:4]] == [True, True, False, True]
 
 
 def test_a_small_model_is_shown_the_commands_alone_and_what_lies_in_the_workspace(bench: Bench) -> None:
@@ -421,12 +408,8 @@ def test_a_small_model_sees_which_names_have_an_ending_of_its_goals(bench: Bench
 
 def test_a_small_model_reads_what_its_goals_name_before_it_does_anything_else(bench: Bench) -> None:
     bench.put({"mail.txt": "ann@example.org"})
-    look = say("list_files", directory=".")
-    model = small(
-        bench,
-        [*finish([look, say("read_file", filename="mail.txt")]), *finish([])],
-        "Write the address in mail.txt to address.txt",
-    )
+    script = [*finish([LOOK, say("read_file", filename="mail.txt")]), *finish([])]
+    model = small(bench, script, "Write the address in mail.txt to address.txt")
     deeds = {"write_to_file", "edit_file", "move_file", "execute_shell", "task_complete"}
     assert [deeds & set(offered) for offered in model.offered[:3]] == [set(), set(), deeds]
 
@@ -453,24 +436,23 @@ def test_a_small_model_can_read_only_what_it_has_not_read_of_that(bench: Bench, 
 
 def test_a_small_model_gives_up_goals_that_there_are(bench: Bench) -> None:
     model = ScriptedModel([*finish([]), *finish([]), *finish([])], style=BRIEF)
-    list(bench.agent(model, goals=(Goal("one"), Goal("two"))).run())
+    bench.run(model, goals=(Goal("one"), Goal("two")))
     (unmet,) = (p for p in model.specs[0]["task_complete"].parameters if p.name == "unmet")
     assert unmet.schema == {"type": "array", "items": {"type": "integer", "enum": [1, 2]}}
 
 
 def test_a_small_model_whose_end_is_put_off_does_something_before_the_next(bench: Bench) -> None:
-    look = say("list_files", directory=".")
     model = ScriptedModel(
-        [*finish([]), look, *finish([say("write_to_file", filename="a.txt", text="oak")])], style=BRIEF
+        [*finish([]), LOOK, *finish([say("write_to_file", filename="a.txt", text="oak")])], style=BRIEF
     )
-    list(bench.agent(model).run())
+    bench.run(model)
     assert ["task_complete" in offered for offered in model.offered] == [True, False, False, True]
 
 
 def test_a_small_model_is_not_kept_from_writing_by_a_file_that_cannot_be_read(bench: Bench) -> None:
     bench.workspace.mkdir()
     (bench.workspace / "mail.txt").write_bytes(bytes(range(256)))
-    looks = say("list_files", directory="."), say("search_in_files", pattern="@")
+    looks = LOOK, say("search_in_files", pattern="@")
     reads = [say("read_file", filename="mail.txt"), *looks]
     model = small(bench, [*finish(reads), *finish([])], "Write the address in mail.txt to address.txt")
     assert ["write_to_file" in offered for offered in model.offered[:4]] == [False, False, False, True]
@@ -509,7 +491,7 @@ def test_a_small_model_is_told_what_its_files_hold(bench: Bench) -> None:
     model = ScriptedModel(
         finish([say("write_to_file", filename=name, text=text) for name, text in texts.items()]), style=BRIEF
     )
-    list(bench.agent(model, goals=(Goal("Write report.md"),)).run())
+    bench.run(model, goals=(Goal("Write report.md"),))
     said = [prompt[-1].content for prompt in model.prompts]
     assert "'draft.md' now holds:\nAn oak." in said[1]
     assert "'report.md' now holds:\nTwo oaks.\n'draft.md' now holds:\nAn oak." in said[2]
@@ -525,7 +507,7 @@ def test_a_small_model_mends_a_file_that_is_not_what_its_name_says_before_it_end
 
 
 def test_a_small_model_that_does_one_thing_twice_may_next_only_change_a_file(bench: Bench) -> None:
-    looks = [say("list_files", directory="."), say("search_in_files", pattern="oak"), say("list_files", directory=".")]
+    looks = [LOOK, say("search_in_files", pattern="oak"), LOOK]
     model = small(bench, finish([*looks, say("write_to_file", filename="report.md", text="x")]), "Write report.md")
     assert ["list_files" in offered for offered in model.offered[:5]] == [True, True, True, False, True]
     assert "write_to_file" in model.offered[3] and "delete_file" not in model.offered[3]
@@ -540,7 +522,7 @@ def test_a_small_model_that_changes_nothing_may_end_though_a_file_is_malformed(b
     notes = [say("memory_add", text=f"note {n}") for n in range(5)]
     write = say("write_to_file", filename="a.json", text="port: 1")
     model = ScriptedModel(finish([write, *notes, *finish([])]), style=BRIEF)
-    assert list(bench.agent(model).run())[-1].status == "unverified"
+    assert bench.run(model)[-1].status == "unverified"
     assert ["task_complete" in offered for offered in model.offered] == [True, *[False] * 5, True, False]
 
 
@@ -555,9 +537,9 @@ def test_a_small_model_is_told_once_that_a_file_would_be_gone(bench: Bench) -> N
 @pytest.mark.parametrize("name", ["../x.txt", ""])
 def test_a_path_that_a_small_model_may_not_use_fails_as_its_command(bench: Bench, name: str) -> None:
     calls = [say("write_to_file", filename=name, text="hi"), say("delete_file", filename=name)]
-    events = list(bench.agent(ScriptedModel(finish([*calls, *finish([])]), style=BRIEF)).run())
+    events = bench.run(ScriptedModel(finish([*calls, *finish([])]), style=BRIEF))
     assert events[-1].type == "ended"
-    assert [event.ok for event in events if isinstance(event, Returned)][:2] == [False, False]
+    assert [event.ok for event in of_type(events, Returned)][:2] == [False, False]
 
 
 def test_a_reply_that_ctrl_c_cuts_off_counts_before_the_next_request(bench: Bench) -> None:
@@ -574,7 +556,7 @@ def test_a_reply_that_ctrl_c_cuts_off_counts_before_the_next_request(bench: Benc
             raise KeyboardInterrupt
 
     model = Cut([], price=Price(0.1, 0.1, 0.1))
-    events = list(bench.agent(model, limits=RunLimits(usd=1.0)).run())
+    events = bench.run(model, limits=RunLimits(usd=1.0))
     assert (str(events[-1].status), model.asked) == ("budget", 2)
 
 
@@ -597,15 +579,14 @@ class Keeping(NoMemory):
 @pytest.mark.parametrize("error", [StopRun(Outcome(Status.INTERRUPTED, "Ended by SIGTERM.")), KeyboardInterrupt()])
 def test_a_signal_while_a_finished_run_is_remembered_changes_no_end(bench: Bench, error: BaseException) -> None:
     write = say("write_to_file", filename="a.txt", text="hi")
-    model = ScriptedModel(finish([write, *finish([])]))
-    events = list(bench.agent(model, context={"memory": Keeping(error)}).run())
+    _, events = ran(bench, [write, *finish([])], context={"memory": Keeping(error)})
     assert (events[-1].type, str(events[-1].status)) == ("ended", "finished")
 
 
 def test_the_reason_of_an_end_goes_into_the_memory_without_its_secret(bench: Bench) -> None:
     memory, end = Keeping(), say("task_complete", reason="It is hunter2-hunter2")
-    model = ScriptedModel([say("write_to_file", filename="a.txt", text="x"), end, end])
-    list(bench.agent(model, context={"memory": memory}).run())
+    model = ScriptedModel([WRITE, end, end])
+    bench.run(model, context={"memory": memory})
     assert memory.texts and not any("hunter2-hunter2" in text for text in memory.texts)
 
 
@@ -618,9 +599,8 @@ def test_a_name_from_outside_is_not_put_into_the_prompt_of_a_small_model(bench: 
 
 
 def test_a_look_that_shows_something_new_is_never_barred(bench: Bench) -> None:
-    look = say("list_files", directory=".")
     texts = []
-    for event in bench.agent(ScriptedModel(finish([look] * 5))).run():
+    for event in bench.agent(ScriptedModel(finish([LOOK] * 5))).run():
         if isinstance(event, Returned):
             texts.append(event.text)
             (bench.workspace / f"{event.step}.txt").write_text("from outside")
@@ -629,9 +609,8 @@ def test_a_look_that_shows_something_new_is_never_barred(bench: Bench) -> None:
 
 
 def test_after_a_change_the_same_call_runs_again(bench: Bench) -> None:
-    look, write = say("list_files", directory="."), say("write_to_file", filename="a.txt", text="x")
-    events = list(bench.agent(ScriptedModel(finish([look, write, look]))).run())
-    assert not [event for event in events if isinstance(event, Returned) and "repeat" in event.data]
+    _, events = ran(bench, [LOOK, WRITE, LOOK])
+    assert not [event for event in of_type(events, Returned) if "repeat" in event.data]
 
 
 def test_polling_whose_results_change_goes_on(bench: Bench) -> None:
@@ -641,7 +620,7 @@ def test_polling_whose_results_change_goes_on(bench: Bench) -> None:
         return f"{next(answers)} %"
 
     model = ScriptedModel(finish([say("ask_user", question="How far is it?")] * 20))
-    assert list(bench.agent(model, context={"ask": ask}).run())[-1].status == "finished"
+    assert bench.run(model, context={"ask": ask})[-1].status == "finished"
 
 
 def test_a_wait_ends_with_the_time_of_the_run_and_a_resume_waits_anew(bench: Bench) -> None:
@@ -654,15 +633,13 @@ def test_a_wait_ends_with_the_time_of_the_run_and_a_resume_waits_anew(bench: Ben
 
     model = ScriptedModel([wait])
     idly = {"pause": lambda seconds: None}
-    events = list(bench.agent(model, limits=RunLimits(seconds=30), clock=clock, context=idly).run())
+    events = bench.run(model, limits=RunLimits(seconds=30), clock=clock, context=idly)
     assert (kinds(events)[-2:], events[-1].status) == (["started", "ended"], "limit")
-    assert bench.log is not None
-    bench.log.close()
     again = ScriptedModel(finish([]))
     busily = {"pause": lambda seconds: (bench.workspace / "never.txt").write_text("x")}
     limits = RunLimits(seconds=90)
-    events = list(bench.agent(again, limits=limits, clock=clock, context=busily, resume=bench.log.run).run())
-    assert next(event for event in events if isinstance(event, Returned)).text == "never.txt is there now (1 bytes)."
+    events = bench.run(again, limits=limits, clock=clock, context=busily, resume=bench.close())
+    assert of_type(events, Returned)[0].text == "never.txt is there now (1 bytes)."
     assert (events[-1].status, len(again.prompts)) == ("finished", 1)
 
 
@@ -671,16 +648,13 @@ def interrupted_at(bench: Bench, model: ScriptedModel, stop: Callable[[Event], b
     for event in bench.agent(model, **options).run():
         if stop(event):
             break
-    assert bench.log is not None
-    bench.log.close()
-    return bench.log.run
+    return bench.close()
 
 
 def test_resume_asks_again_for_what_was_approved_and_not_started(bench: Bench) -> None:
-    write = say("write_to_file", filename="a.txt", text="x")
-    run = interrupted_at(bench, ScriptedModel([write]), lambda event: isinstance(event, Decided))
+    run = interrupted_at(bench, ScriptedModel([WRITE]), lambda event: isinstance(event, Decided))
     authorizer = Allow()
-    events = list(bench.agent(ScriptedModel(finish([])), authorizer, resume=run).run())
+    _, events = ran(bench, [], authorizer, resume=run)
     assert authorizer.asked[0].call.name == "write_to_file"
     assert kinds(events)[:3] == ["resumed", "proposed", "decided"]
     assert (bench.workspace / "a.txt").read_text() == "x"
@@ -696,24 +670,18 @@ def test_resume_goes_on_with_the_same_prompt_as_if_it_had_never_stopped(bench: B
     model = ScriptedModel(first)
     run = interrupted_at(bench, model, lambda e: e.step == 3 and isinstance(e, Returned), **clock)
     again = ScriptedModel(finish(second))
-    list(bench.agent(again, resume=run, **clock).run())
+    bench.run(again, resume=run, **clock)
     assert again.prompts == whole.prompts[3:]
 
 
 def test_resume_does_not_run_what_is_no_longer_offered(bench: Bench) -> None:
-    class Kept(NoMemory):
-        def add(self, text: str, **known: Any) -> int | None:
-            texts.append(text)
-            return len(texts)
-
-    texts: list[str] = []
+    memory = Keeping()
     run = interrupted_at(bench, ScriptedModel([say("memory_add", text="x")]), lambda event: isinstance(event, Thought))
-    model = ScriptedModel(finish([]))
-    events = list(bench.agent(model, resume=run, without="memory_add", context={"memory": Kept()}).run())
-    refused = next(event for event in events if isinstance(event, Decided))
+    _, events = ran(bench, [], resume=run, without="memory_add", context={"memory": memory})
+    refused = of_type(events, Decided)[0]
     assert (refused.allowed, refused.by) == (False, "resume")
     assert "The command 'memory_add' cannot be used here: it is switched off." in refused.reason
-    assert (kinds(events)[:2], texts) == (["resumed", "decided"], []), "what was not run is not worth remembering"
+    assert (kinds(events)[:2], memory.texts) == (["resumed", "decided"], []), "what was not run is not remembered"
     assert events[-1].status == "finished"
 
 
@@ -728,10 +696,9 @@ def test_after_a_crash_what_the_command_left_is_tainted_and_may_be_the_users(ben
         return event.step == 2 and isinstance(event, crash)
 
     url = "https://127.0.0.1/a.git"
-    write = say("write_to_file", filename="a.txt", text="x")
-    model = ScriptedModel([write, say("clone_repository", url=url, clone_path="r")])
+    model = ScriptedModel([WRITE, say("clone_repository", url=url, clone_path="r")])
     run = interrupted_at(bench, model, left, snapshots=opened())
-    list(bench.agent(ScriptedModel(finish([])), resume=run, snapshots=opened()).run())
+    bench.run(ScriptedModel(finish([])), resume=run, snapshots=opened())
     (hidden,) = (event for event in bench.events() if isinstance(event, Returned) and not event.known)
     assert hidden.data == {"changed": ["theirs.txt"], "tainted_by": url}
     tainted = TaintedFiles(bench.folder / "state/taint.jsonl", bench.workspace)
@@ -745,38 +712,16 @@ def test_resume_ends_a_run_that_was_cut_between_its_last_result_and_its_end(benc
 
     run = interrupted_at(bench, ScriptedModel(finish([])), is_last)
     model = ScriptedModel([])
-    events = list(bench.agent(model, resume=run).run())
+    events = bench.run(model, resume=run)
     assert kinds(events) == ["resumed", "ended"]
     assert events[-1].status == "finished"
     assert not model.prompts
 
 
-def test_after_a_resume_unusable_replies_are_counted_anew(bench: Bench) -> None:
-    list(bench.agent(ScriptedModel(["no", "no", "no"])).run())
-    assert bench.log is not None
-    bench.log.close()
-    model = ScriptedModel(finish(["no", "no"]))
-    assert list(bench.agent(model, resume=bench.log.run).run())[-1].status == "finished"
-
-
 def test_ctrl_c_before_there_is_a_question_asks_the_user(bench: Bench) -> None:
-    entered = 0
-
-    @contextmanager
-    def interruptible() -> Iterator[None]:
-        nonlocal entered
-        entered += 1
-        if entered == 2:  # the first is the model, the second the question
-            raise KeyboardInterrupt
-        yield
-
-    class Interrupted(Allow):
-        def interrupted(self) -> str:
-            return "Stay calm."
-
-    model = ScriptedModel(finish([]))
-    events = list(bench.agent(model, Interrupted(), interruptible=interruptible).run())
-    assert [event.text for event in events if isinstance(event, Feedback)] == ["Stay calm."]
+    at_question = ctrl_c_at(2)  # the first is the model
+    _, events = ran(bench, [], Interrupted("Stay calm."), interruptible=at_question)
+    assert [event.text for event in of_type(events, Feedback)] == ["Stay calm."]
     assert events[-1].status == "finished"
 
 
@@ -793,9 +738,9 @@ def test_a_memory_that_cannot_be_used_does_not_end_the_run(bench: Bench) -> None
         def recall(self, query: str, k: int = 10, **options: Any) -> Any:
             raise StateError("The disk is full.")
 
-    script = finish([say("list_files", directory="."), say("write_to_file", filename="a.txt", text="a")])
-    events = list(bench.agent(ScriptedModel(script), context={"memory": Broken()}).run())
+    script = finish([LOOK, say("write_to_file", filename="a.txt", text="a")])
+    events = bench.run(ScriptedModel(script), context={"memory": Broken()})
     assert events[-1].status == "finished"
-    told = [event.reason for event in events if isinstance(event, Retried)]
+    told = [event.reason for event in of_type(events, Retried)]
     assert told[:2] == ["Nothing is recalled: The disk is full.", "The step is not remembered: The disk is full."]
     assert told[-1] == "No memories could fade: The disk is full."

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fakes import Heard
+from fakes import Heard, started
 
 from autoagent.commands import files, system
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call, CommandSpec
 from autoagent.core.errors import ModelError
-from autoagent.core.events import Ended, Event, Rejected, RunStarted, Thought
+from autoagent.core.events import Ended, Event, Rejected, Thought
 from autoagent.core.model import Completion, Message, Thoughts, Usage
 from autoagent.core.protocols import Model
 from autoagent.core.task import Status
@@ -75,10 +75,7 @@ def test_a_question_that_is_no_step_uses_up_no_reply() -> None:
 
 def test_a_runs_events_become_its_replies_usable_or_not() -> None:
     thought = Thought(thoughts=Thoughts(), call=Call("1", "do_nothing", {}), text="first", usage=Usage(9, 9, 0, 1.0))
-    start = RunStarted(
-        version="1", task=demo_task(), model="m", window=4096, reply_tokens=512, system="", system_tokens=0,
-        asking="tools", commands=("do_nothing",), workspace="w",
-    )  # fmt: skip
+    start = started(task=demo_task(), window=4096, asking="tools", commands=("do_nothing",))
     ended = Ended(status=Status.STOPPED, reason="enough")
     events: list[Event] = [start, thought, Rejected(problem="no JSON", text="second", usage=Usage(1, 1)), ended]
     model = ReplayModel.from_events(events)

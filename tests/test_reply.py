@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,44 +30,39 @@ STYLES = yaml.load((REPLIES / "styles.yaml").read_text(encoding="utf-8"), LOADER
 CASES = yaml.load((REPLIES / "cases.yaml").read_text(encoding="utf-8"), LOADER) + STYLES
 
 
+# Commands of which a call is only checked, never run.
+
+
 @command("read_file", "Read a file", risk="read")
-def read_file(context: Context, filename: str) -> str:
-    return filename
+def read_file(context: Context, filename: str) -> str: ...
 
 
 @command("write_to_file", "Write to a file", risk="write")
-def write_to_file(context: Context, filename: str, text: str) -> str:
-    return text
+def write_to_file(context: Context, filename: str, text: str) -> str: ...
 
 
 @command("list_files", "List files", risk="read")
-def list_files(context: Context, directory: str = ".") -> str:
-    return directory
+def list_files(context: Context, directory: str = ".") -> str: ...
 
 
 @command("tag_file", "Tag a file", risk="write")
-def tag_file(context: Context, tags: list[str]) -> str:
-    return " ".join(tags)
+def tag_file(context: Context, tags: list[str]) -> str: ...
 
 
 @command("web_search", "Search the web", risk="network")
-def web_search(context: Context, query: str, num_results: int = 8, safe: bool = False) -> str:
-    return query
+def web_search(context: Context, query: str, num_results: int = 8, safe: bool = False) -> str: ...
 
 
 @command("wait", "Wait", risk="read")
-def wait(context: Context, seconds: float, times: int = 1) -> str:
-    return str(seconds)
+def wait(context: Context, seconds: float, times: int = 1) -> str: ...
 
 
 @command("do_nothing", "Do nothing", risk="read", ignored=["reason"])
-def do_nothing(context: Context) -> str:
-    return ""
+def do_nothing(context: Context) -> str: ...
 
 
 @command("task_complete", "Finish", risk="read")
-def task_complete(context: Context, reason: str) -> str:
-    return reason
+def task_complete(context: Context, reason: str) -> str: ...
 
 
 REGISTRY = Registry([read_file, write_to_file, list_files, tag_file, web_search, wait, do_nothing, task_complete])
@@ -185,9 +181,8 @@ def test_a_reply_is_looked_through_in_steps_linear_in_its_length(shape: str) -> 
         calls: list[str] = []
         sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
         try:
-            find_command(shape * (length // len(shape)))
-        except ReplyError:
-            pass
+            with suppress(ReplyError):
+                find_command(shape * (length // len(shape)))
         finally:
             sys.setprofile(None)
         return len(calls), calls.count(_Reading._skip_braces.__name__)
@@ -209,18 +204,19 @@ def test_nesting_up_to_the_limit_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("thoughts", "understood_as"),
+    ("arguments", "thoughts", "args"),
     [
-        (["Reading.", "It is named.", "- read"], Thoughts("Reading.", "It is named.", "- read")),
-        ({"text": "Reading.", "plan": ["read"]}, Thoughts(text="Reading.", plan="- read")),
-        ("Reading.", Thoughts("Reading.")),
-        (["a", "b", "c", "d", "e", "f"], Thoughts("- a\n- b\n- c\n- d\n- e\n- f")),
+        ('{"thoughts": ["Reading.", "It is named.", "- read"]}', Thoughts("Reading.", "It is named.", "- read"), {}),
+        ('{"thoughts": {"text": "Reading.", "plan": ["read"]}}', Thoughts(text="Reading.", plan="- read"), {}),
+        ('{"thoughts": "Reading.", "directory": "a"}', Thoughts("Reading."), {"directory": "a"}),
+        ('{"thoughts": ["a", "b", "c", "d", "e", "f"]}', Thoughts("- a\n- b\n- c\n- d\n- e\n- f"), {}),
+        ("{'directory': 'a\n',}", Thoughts(), {"directory": "a\n"}),  # repaired like a reply
+        *((arguments, Thoughts(), {}) for arguments in ("", "  ", "{}", '{"thoughts": null}')),
     ],
 )
-def test_a_tool_call_brings_its_thoughts_as_an_argument(thoughts: object, understood_as: Thoughts) -> None:
-    reply = understood("", ToolCall("read_file", json.dumps({"thoughts": thoughts, "filename": "a.txt"})))
-    assert reply.call == Call("s1", "read_file", {"filename": "a.txt"})
-    assert reply.thoughts == understood_as
+def test_a_tool_call_brings_its_thoughts_as_an_argument(arguments: str, thoughts: Thoughts, args: Any) -> None:
+    reply = understood("", ToolCall("list_files", arguments))
+    assert (reply.call, reply.thoughts) == (Call("s1", "list_files", args), thoughts)
 
 
 def test_text_beside_a_tool_call_stands_for_missing_thoughts_only() -> None:
@@ -229,52 +225,38 @@ def test_text_beside_a_tool_call_stands_for_missing_thoughts_only() -> None:
     assert understood("Beside.", own).thoughts == Thoughts(text="Mine.")
 
 
-@pytest.mark.parametrize("arguments", ["", "  ", "{}", '{"thoughts": null}'])
-def test_a_tool_call_may_come_without_arguments(arguments: str) -> None:
-    reply = understood("", ToolCall("list_files", arguments))
-    assert (reply.call.args, reply.thoughts) == ({}, Thoughts())
-
-
-def test_the_arguments_of_a_tool_call_are_repaired_like_a_reply() -> None:
-    reply = understood("", ToolCall("write_to_file", "{'filename': 'a', 'text': 'x\n',}"))
-    assert reply.call.args == {"filename": "a", "text": "x\n"}
+ONE = ToolCall("read_file", '{"filename": "a"}')
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("calls", "words"),
     [
-        ('["a.txt"]', ["'read_file'", "one JSON object"]),
-        ("a.txt", ["'read_file'", "one JSON object"]),
-        ('{"filename": "a', ["'read_file'", "line 1, column 14", "never closed"]),
-        ('{"filename": "a"} {"filename": "b"}', ["'read_file'", "go on"]),
-        ('{"filename": "<filename>"}', ["template"]),
-        ('{"thoughts": {}}', ["'filename'", "missing"]),
+        ([ToolCall("read_file", '["a.txt"]')], ["'read_file'", "one JSON object"]),
+        ([ToolCall("read_file", "a.txt")], ["'read_file'", "one JSON object"]),
+        ([ToolCall("read_file", '{"filename": "a')], ["'read_file'", "line 1, column 14", "never closed"]),
+        ([ToolCall("read_file", '{"filename": "a"} {"filename": "b"}')], ["'read_file'", "go on"]),
+        ([ToolCall("read_file", '{"filename": "<filename>"}')], ["template"]),
+        ([ToolCall("read_file", '{"thoughts": {}}')], ["'filename'", "missing"]),
+        ([ToolCall("", "{}")], ["'name'"]),
+        ([ONE, ToolCall("read_fil", '{"filename": "b"}')], ["None of the 2 commands", "'read_fil'"]),
+        ([ToolCall("read_fil", "{}"), ONE], ["None of the 2 commands", "'read_fil'"]),
     ],
 )
-def test_unusable_arguments_of_a_tool_call_are_refused(arguments: str, words: list[str]) -> None:
-    reason = refusal("", ToolCall("read_file", arguments))
+def test_unusable_tool_calls_are_refused_and_written_down_they_are_refused_again(
+    calls: list[ToolCall], words: list[str]
+) -> None:
+    reason = refusal("", *calls)
     for word in words:
         assert word in reason
+    assert refusal(written(Completion("beside", Usage(), tuple(calls))))
 
 
 def test_several_tool_calls_are_taken_in_their_order() -> None:
-    one, other = ToolCall("read_file", '{"filename": "a"}'), ToolCall("list_files", '{"thoughts": {"text": "Then."}}')
-    reply = understood("First.", one, other, one)
+    reply = understood("First.", ONE, ToolCall("list_files", '{"thoughts": {"text": "Then."}}'), ONE)
     assert (reply.call, reply.thoughts.text) == (Call("s1", "read_file", {"filename": "a"}), "First.")
     (text,) = reply.more
     then = understood(text)
     assert (then.call, then.thoughts.text, then.more) == (Call("s1", "list_files", {}), "Then.", ())
-
-
-def test_of_several_tool_calls_none_is_used_where_one_is_unusable() -> None:
-    one, other = ToolCall("read_file", '{"filename": "a"}'), ToolCall("read_fil", '{"filename": "b"}')
-    reason = refusal("", one, other)
-    assert "None of the 2 commands" in reason
-    assert "'read_fil'" in reason
-
-
-def test_a_tool_call_without_a_name_is_refused() -> None:
-    assert "'name'" in refusal("", ToolCall("", "{}"))
 
 
 @pytest.mark.parametrize(
@@ -291,21 +273,11 @@ def test_a_tool_call_written_down_reads_the_same(calls: tuple[ToolCall, ...]) ->
     assert parse(Completion(written(completion), Usage()), REGISTRY.check, "s1") == first
 
 
-@pytest.mark.parametrize(
-    "calls",
-    [
-        (ToolCall("read_file", '{"filename": "a'),),
-        (ToolCall("read_file", '{"filename": "a"}'), ToolCall("read_fil", "{}")),
-    ],
-)
-def test_refused_tool_calls_written_down_are_refused_again(calls: tuple[ToolCall, ...]) -> None:
-    assert refusal(written(Completion("beside", Usage(), calls)))
-
-
 # What a command receives is what the model wrote -----------------------------------------------------------------
 
 SYNTAX = "\"'\\\n\r\t{}[]:,#/`<>\u201c\u201d\u2018\u2019"
 TEXTS = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(SYNTAX)))
+REAL = TEXTS.filter(lambda text: not (text.strip().startswith("<") and text.strip().endswith(">")))  # no placeholder
 QUOTED = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019", '"""': '"""', "'''": "'''"}
 
 
@@ -320,57 +292,42 @@ def assert_exact(reply: str, text: str) -> None:
     assert understood(reply).call.args == {"filename": "x", "text": text}
 
 
-def assert_exact_or_refused(reply: str, text: str) -> None:
-    try:
-        args = understood(reply).call.args
-    except ReplyError:
-        return
-    assert args == {"filename": "x", "text": text}
-
-
-def is_placeholder(text: str) -> bool:
-    return text.strip().startswith("<") and text.strip().endswith(">")
-
-
-@given(TEXTS, st.booleans(), st.sampled_from([None, 2]))
+@given(REAL, st.booleans(), st.sampled_from([None, 2]))
 @example('{"command": {"name": "do_nothing", "args": {}}}', True, None)
 @example("a\n\n", False, None)
 def test_json_in_fences_and_prose_survives(text: str, ascii_only: bool, indent: int | None) -> None:
-    assume(not is_placeholder(text))
     reply = json.dumps(document(text), ensure_ascii=ascii_only, indent=indent)
     assert_exact(reply, text)
     assert_exact(f"Sure, here {{it}} is:\n```json\n{reply}\n```\nWhat's next?", text)
 
 
-@given(TEXTS)
+@given(REAL)
 @example("\x1b \x00 \U000e0001 é ' \" \\x41 \\")
 def test_a_python_dict_survives(text: str) -> None:
-    assume(not is_placeholder(text))
     assert_exact(repr(document(text)), text)
     assert_exact(f"```python\nreply = {document(text)!r}\n```", text)
 
 
-@given(TEXTS)
+@given(REAL)
 def test_raw_control_characters_survive(text: str) -> None:
-    assume(not is_placeholder(text))
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     reply = '{"command": {"name": "write_to_file", "args": {"filename": "x", "text": "%s"},},}'
     assert_exact(reply.replace("%s", escaped), text)
 
 
-@given(TEXTS, st.sampled_from(sorted(QUOTED)), st.booleans())
+@given(REAL, st.sampled_from(sorted(QUOTED)), st.booleans())
 @example("a', 'filename': 'y", "'", False)
 @example("a' 'filename': 'y", "'", False)
 def test_text_pasted_between_any_quotes_survives_or_is_refused(text: str, opening: str, escaped: bool) -> None:
     """Pasted text that holds the very syntax of the object around it cannot be told from that syntax."""
-    assume(not is_placeholder(text))
     body = text.replace("\\", "\\\\") if escaped and len(opening) == 1 else text
     assume(escaped or "\\" not in text)
     closing = QUOTED[opening]
     for quote in {opening, closing} - {"'''", '"""'}:
         body = body.replace(quote, "\\" + quote) if escaped else body
     reply = '{"command": {"name": "write_to_file", "args": {"text": %s, "filename": "x"}}}'
-    assert_exact_or_refused(reply.replace("%s", opening + body + closing), text)
+    with suppress(ReplyError):
+        assert_exact(reply.replace("%s", opening + body + closing), text)
 
 
 @given(TEXTS, st.data())

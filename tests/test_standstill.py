@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from fakes import started
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,14 +25,12 @@ from autoagent.core.events import (
     Rejected,
     Resumed,
     Returned,
-    RunStarted,
     Snapshot,
     Started,
     SystemNotice,
     Thought,
 )
 from autoagent.core.model import Thoughts, Usage
-from autoagent.core.task import Task
 
 RISKS: dict[str, Risk] = {"read_file": "read", "edit_file": "write", "execute_shell": "run", "task_complete": "read"}
 SPECS = {name: CommandSpec(name, name, "test", risk) for name, risk in RISKS.items()}
@@ -218,17 +217,7 @@ def test_honest_work_raises_no_alarm(name: str) -> None:
     assert alarms(SOMEWHERE[name]()) == []
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        Feedback(text="Go on."),
-        Resumed(
-            version="", task=Task("A", "b", ()), model="", window=0, reply_tokens=0, system="", system_tokens=0,
-            asking="text", commands=(), workspace="",
-        ),
-    ],
-    ids=["feedback", "resume"],
-)  # fmt: skip
+@pytest.mark.parametrize("word", [Feedback(text="Go on."), started(Resumed)], ids=["feedback", "resume"])
 def test_a_word_of_the_user_starts_the_count_again(word: Event) -> None:
     look = did("read_file", "x", filename="a")
     assert alarms([look, look, [word], look, look]) == []
@@ -336,8 +325,4 @@ def test_to_set_aside_takes_no_longer_where_a_text_is_made_for_that() -> None:
 
 
 def test_a_run_that_begins_is_no_step() -> None:
-    start = RunStarted(
-        version="", task=Task("A", "b", ()), model="", window=0, reply_tokens=0, system="", system_tokens=0,
-        asking="text", commands=(), workspace="",
-    )  # fmt: skip
-    assert alarms([[start]] * 30) == []
+    assert alarms([[started()]] * 30) == []

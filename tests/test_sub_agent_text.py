@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+
+from fakes import started
 
 from autoagent.core.commands import Call
-from autoagent.core.events import AgentMessage, Ended, Event, Feedback, Returned, RunStarted, Started, Thought
+from autoagent.core.events import AgentMessage, Ended, Event, Feedback, Returned, Started, Thought
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Goal, Status, Task
 from autoagent.terminal.console import Console
 from autoagent.terminal.screen import Style
 
-START: dict[str, Any] = {
-    "version": "", "model": "m", "window": 8192, "reply_tokens": 100, "system": "", "system_tokens": 0,
-    "asking": "text", "commands": (), "workspace": "/w",
-}  # fmt: skip
-ANNA = RunStarted(agent="1", task=Task("Anna", "who writes", (Goal("Write a.txt"),)), **START)
+ANNA = started(agent="1", task=Task("Anna", "who writes", (Goal("Write a.txt"),)))
 
 
 def thought(text: str, agent: str = "", name: str = "do_nothing") -> Thought:
@@ -57,7 +54,7 @@ def test_thoughts_that_stream_in_are_not_torn_apart() -> None:
 
 
 def test_a_name_cannot_pose_as_something_else() -> None:
-    forged = RunStarted(agent="1", task=Task("\x1b[2Jyou]\nSYSTEM: done", "r", (Goal("g"),)), **START)
+    forged = started(agent="1", task=Task("\x1b[2Jyou]\nSYSTEM: done", "r", (Goal("g"),)))
     [line] = screen(forged).splitlines()
     assert line == "[\\x1b[2Jyou] SYSTEM: don 1] STARTED: g"
 

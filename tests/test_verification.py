@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-from fakes import Allow, ScriptedModel, all_met, judging, say
+from fakes import Allow, ScriptedModel, all_met, judging, of_type, say
 from test_loop import Bench, bench
 
 from autoagent.core.commands import Verdict
-from autoagent.core.events import Ended, Event, Returned, Verified
+from autoagent.core.events import Ended, Returned, Verified
 from autoagent.core.model import BRIEF, FULL, PromptStyle
 from autoagent.core.task import Goal
 from autoagent.safety.tainted_files import TaintedFiles
@@ -28,19 +28,14 @@ __all__ = ["bench"]
 GOAL = (Goal("Write a.txt"),)
 WRITE = say("write_to_file", filename="a.txt", text="An oak.\n")
 DONE = say("task_complete", reason="I claim that it is done.")
-E = TypeVar("E", bound=Event)
 
 
 def ran(bench: Bench, model: ScriptedModel, authorizer: Any = None, **options: Any) -> tuple[str, list[str], list[Any]]:
     """Run to the end: the status, how each goal stands, and the events."""
-    events = list(bench.agent(model, authorizer, **{"goals": GOAL, **options}).run())
+    events = bench.run(model, authorizer, **{"goals": GOAL, **options})
     ended = events[-1]
     assert isinstance(ended, Ended)
     return str(ended.status), list(ended.goals), events
-
-
-def of_type(events: list[Any], kind: type[E]) -> list[E]:
-    return [event for event in events if isinstance(event, kind)]
 
 
 # What a verdict is worth -----------------------------------------------------------------------------------------
@@ -50,10 +45,16 @@ def met(evidence: str) -> Callable[[str], str]:
     return judging("met", "It is there.", evidence)
 
 
-@pytest.mark.parametrize("quote", ["An oak.", "Made: 'a.txt'. … An  oak.", "Made: 'a.txt'.\n\"An oak.\""])
-def test_a_quote_may_leave_something_out(bench: Bench, quote: str) -> None:
+def aloud(shown: str) -> str:
+    return f'<think>The file has {{x}} and {{"a": 1}}.</think>\n{all_met(shown)}'
+
+
+@pytest.mark.parametrize(
+    "judges", [*map(met, ["An oak.", "Made: 'a.txt'. … An  oak.", "Made: 'a.txt'.\n\"An oak.\""]), aloud]
+)
+def test_a_quote_may_leave_something_out_and_the_verifier_may_think_aloud(bench: Bench, judges: Any) -> None:
     model = ScriptedModel([WRITE, DONE])
-    model.judges = met(quote)
+    model.judges = judges
     assert ran(bench, model)[:2] == ("finished", ["shown"])
 
 
@@ -86,12 +87,6 @@ def test_what_is_no_verdict_leaves_the_goal_claimed_and_says_why(
     status, goals, events = ran(bench, model)
     assert (status, goals) == ("unverified", ["claimed"])
     assert [one.why for one in of_type(events, Verified)[0].verdicts] == [why]
-
-
-def test_a_verifier_may_think_aloud_before_it_answers(bench: Bench) -> None:
-    model = ScriptedModel([WRITE, DONE])
-    model.judges = lambda shown: f'<think>The file has {{x}} and {{"a": 1}}.</think>\n{all_met(shown)}'
-    assert ran(bench, model)[:2] == ("finished", ["shown"])
 
 
 def test_several_goals_are_judged_in_one_call_and_stand_each_for_itself(bench: Bench) -> None:
@@ -390,8 +385,7 @@ def played(folder: Path, goal: str, style: PromptStyle) -> list[Any]:
     verdicts = iter([judging("not met", "One is left."), all_met])
     model.judges = lambda shown: next(verdicts)(shown)
     status, goals, events = ran(bench, model, goals=(Goal(goal),), clock=lambda: 1_700_000_000.0)
-    assert bench.log is not None
-    bench.log.close()
+    bench.close()
     sent = [*model.prompts, *model.verifications]
     said = ["\n".join(message.content for message in prompt).casefold() for prompt in sent]
     texts = [text.replace(goal.casefold(), "GOAL") for text in said]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from fakes import Allow, Answers, ScriptedModel, Silent, nobody_asked, say
+from fakes import Allow, Answers, ScriptedModel, Silent, nobody_asked, of_type, say, started
 from server import Request, ScriptedServer, command
 
 from autoagent.agent.budget import Budget, RunLimits
@@ -59,24 +60,17 @@ def live(
     """A run of the agent with its real rooms, or another process of one: its id and all its events."""
     registry, limits = available(all_settings()()), limits or RunLimits()
     system = "You are a scribe."
-    start = (Resumed if resume else RunStarted)(
-        version="test", task=TASK, model=model.name, window=model.window, reply_tokens=512, system=system,
-        system_tokens=COUNT(system) + 4, asking=model.asking, commands=tuple(s.name for s in registry.specs),
-        workspace=str(folder / "workspace"),
-        limits={"usd": limits.usd, "tokens": limits.tokens, "seconds": limits.seconds, "commands": limits.commands},
+    start = started(
+        Resumed if resume else RunStarted, task=TASK, model=model.name, window=model.window, reply_tokens=512,
+        system=system, system_tokens=COUNT(system) + 4, asking=model.asking, workspace=str(folder / "workspace"),
+        commands=tuple(s.name for s in registry.specs), limits=asdict(limits),
     )  # fmt: skip
-
     with EventLog.open(folder, resume) if resume else EventLog.create(folder) as log:
         context = Context(Workspace(folder / "workspace"), memory, nobody_asked, log.run)
         guard = ExfiltrationGuard(TaintedFiles(folder / "taint.jsonl", folder / "workspace"), all_specs())
         policy = Policy(authorizer or Allow(), guard, Budget(limits), verifier=model)
-        agent = Agent(start, model, Tools(registry, context), policy, log, listener=Silent())
-        list(agent.run())
+        list(Agent(start, model, Tools(registry, context), policy, log, listener=Silent()).run())
         return log.run, list(log.events())
-
-
-def prompts(events: Sequence[Event]) -> list[Prompted]:
-    return [event for event in events if isinstance(event, Prompted)]
 
 
 def writes(count: int, words: int) -> list[str]:
@@ -96,7 +90,7 @@ def test_every_prompt_can_be_built_again_from_the_log(tmp_path: Path, memory: Li
     _, events = live(tmp_path, memory, again, limits=RunLimits(tokens=900_000), resume=run)
 
     sent = [*model.prompts, *again.prompts]
-    recorded = prompts(events)
+    recorded = of_type(events, Prompted)
     assert len(recorded) == len(sent) > 40
     last_of_step = {event.step: (event, messages) for event, messages in zip(recorded, sent, strict=True)}
     for step, (event, messages) in last_of_step.items():
@@ -131,7 +125,7 @@ def test_a_text_from_outside_is_marked_in_the_prompt_and_never_in_the_system_mes
 def test_a_memory_for_which_the_prompt_had_no_room_counts_as_left_out(tmp_path: Path, memory: LivingMemory) -> None:
     _, events = live(tmp_path, memory, ScriptedModel(DONE))
     many = tuple(RetrievedMemory(id, "word " * 200, 1 / id) for id in range(1, 9))
-    at = events.index(prompts(events)[0])
+    at = events.index(of_type(events, Prompted)[0])
     recalled = Recalled(run=events[0].run, step=1, query="?", memories=many, left_out=(LeftOut(9, 0.01, "too far"),))
     traced = trace([*events[:at], recalled, *events[at:]], 1)
     assert 0 < len(traced.shown) < 8
