@@ -14,6 +14,7 @@ from autoagent.core.task import Status
 from autoagent.session.build import ModelCaller
 
 PRICE = Price(1.0, 10.0, 0.1)
+PROMPTED = Prompted(sha256="", tokens=1, messages=1, at=0.0, estimate=None)
 
 
 class Clock:
@@ -105,7 +106,6 @@ def test_a_deadline_is_that_of_the_wall_clock_and_of_sub_agents_too() -> None:
     budget = Budget(RunLimits(deadline=5000.0))
     budget.check(1, 1, None, 4999.0)
     share = budget.share(0.25, 4999.0)
-    assert share is not None
     assert share.describe_remaining(4990.0) == "You have left: 10 seconds until the deadline."
     for one in (budget, share):
         with pytest.raises(StopRun, match="The deadline, ") as stopped:
@@ -118,13 +118,11 @@ def test_requests_are_counted_beside_commands_and_sub_agents_have_their_share_of
     assert [requests_for(commands) for commands in (0, 1, 3)] == [0, 5, 9]
     budget = Budget(RunLimits(commands=3, requests=9))
     share = budget.share(0.25, 0.0)
-    assert share is not None
     assert (share.limits.commands, share.limits.requests) == (1, 5)
-    prompted = Prompted(sha256="", tokens=1, messages=1, at=0.0, estimate=None)
     for _ in range(3):
-        budget.add(prompted)
+        budget.add(PROMPTED)
         budget.check(1, 1, None, 0.0)
-    budget.add(prompted)
+    budget.add(PROMPTED)
     with pytest.raises(StopRun, match="limit of 9 requests to the model"):
         budget.check(1, 1, None, 0.0)
     share.give_back()
@@ -134,14 +132,12 @@ def test_requests_are_counted_beside_commands_and_sub_agents_have_their_share_of
 
 def test_a_share_that_was_cut_to_what_is_left_tells_its_own_limit() -> None:
     budget = Budget(RunLimits(commands=3, requests=9))
-    prompted = Prompted(sha256="", tokens=1, messages=1, at=0.0, estimate=None)
     for _ in range(7):
-        budget.add(prompted)
+        budget.add(PROMPTED)
     share = budget.share(0.25, 0.0)
-    assert share is not None
     assert (share.limits.commands, share.limits.requests) == (1, 2)
-    share.add(prompted)
-    share.add(prompted)
+    share.add(PROMPTED)
+    share.add(PROMPTED)
     with pytest.raises(StopRun, match=r"^The limit of 2 requests to the model is reached\.$"):
         share.check(1, 1, None, 0.0)
 
@@ -173,7 +169,6 @@ def test_calls_of_a_command_are_bounded_by_the_run_with_what_is_not_charged_yet(
 def test_a_lower_ceiling_binds_the_shares_in_use() -> None:
     budget = Budget(RunLimits(usd=10.0))
     share = budget.share(0.25, 0.0)
-    assert share is not None
     share.check_size(100_000, 0, Price(6.0, 0.0, 0.0))
     budget.change_usd(0.01)
     with pytest.raises(StopRun):

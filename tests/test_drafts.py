@@ -240,8 +240,7 @@ def calc(factor: str) -> str:
 
 @pytest.fixture
 def broken(bench: Bench, sandbox: Sandbox) -> Sandbox:
-    (bench.workspace / "calc.py").write_text("def double(n):\n    return n * 5\n")
-    (bench.workspace / "test_calc.py").write_text(TEST)
+    bench.put({"calc.py": "def double(n):\n    return n * 5\n", "test_calc.py": TEST})
     return sandbox
 
 

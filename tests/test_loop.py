@@ -663,14 +663,10 @@ def test_resume_asks_again_for_what_was_approved_and_not_started(bench: Bench) -
 def test_resume_goes_on_with_the_same_prompt_as_if_it_had_never_stopped(bench: Bench, tmp_path: Path) -> None:
     script = [say("write_to_file", filename=f"{n}.txt", text=f"text {n}") for n in range(6)]
     clock = {"clock": lambda: 1_700_000_000.0}
-    whole = ScriptedModel(finish(list(script)))
-    list(Bench(tmp_path / "whole").agent(whole, **clock).run())
-
-    first, second = script[:3], script[3:]
-    model = ScriptedModel(first)
+    whole, _ = ran(Bench(tmp_path / "whole"), script, **clock)
+    model = ScriptedModel(script[:3])
     run = interrupted_at(bench, model, lambda e: e.step == 3 and isinstance(e, Returned), **clock)
-    again = ScriptedModel(finish(second))
-    bench.run(again, resume=run, **clock)
+    again, _ = ran(bench, script[3:], resume=run, **clock)
     assert again.prompts == whole.prompts[3:]
 
 

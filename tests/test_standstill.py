@@ -252,7 +252,7 @@ def test_words_of_the_program_are_no_news() -> None:
 def test_the_log_folded_anew_gives_the_same_verdict() -> None:
     steps = endless(*NOWHERE["five calls in turn"][0])
     events = [event for _ in range(50) for event in next(steps)]
-    one, two = Standstill(SPECS), Standstill(SPECS)
+    one = Standstill(SPECS)
     for number, event in enumerate(events):
         one.add(event)
         if number % 10 == 0:
