@@ -45,7 +45,7 @@ class Authorization:
         """Return the proposal to run, with arguments the user may have changed, or None if it is refused."""
         state, proposal = self._state, self._propose(call)
         earlier = state.loop_guard.earlier_call(replace(proposal, call=state.logged(call)))
-        reason = refusal(earlier, state.failing()) if earlier else ""
+        reason = refusal(earlier, state.work.failing(state.guard.quote)) if earlier else ""
         with suppress(CommandError):  # such as a path outside of the workspace: the command will fail and say why
             reason = reason or self._reckless_write(proposal)
         if reason:

@@ -150,23 +150,20 @@ def tokens_of(reply: str | ToolCall, count: Count) -> int:
 
 
 def fit_result(result: ResultText, limit: int, count: Count) -> tuple[str, str]:
-    """Return the text of a result cut to its limit, and its rendering."""
-    frame = count(result.heading + result.marks.around("") if result.marks else result.heading)
-    text = _cut(result.text, max(32, limit - frame), result.read_on, count)
-    return text, f"{result.heading}\n{result.marks.around(text)}" if result.marks else result.heading + text
-
-
-def _cut(text: str, limit: int, read_on: str, count: Count) -> str:
-    """Cut the text to `limit` tokens. Quotes are cut within their marks, or omitted."""
-    parts = split(text)
+    """Cut a result to its limit, its quotes within their marks or altogether. Return the text and its rendering."""
+    limit = max(32, limit - count(result.heading + (result.marks.around("") if result.marks else "")))
+    text, parts = result.text, split(result.text)
     frames = [count(marks.around("")) for _, marks in parts if marks]
     if not frames or fits(text, limit, count):
-        return keep_ends(text, limit, count, read_on)
-    plain = unquoted(text)
-    room = (limit - count(plain) - sum(frames)) // len(frames)
-    if room < _MIN_QUOTE_TOKENS:
-        return shorten(plain, limit, count)
-    return "".join(marks.around(shorten(part, room, count)) if marks else part for part, marks in parts)
+        text = keep_ends(text, limit, count, result.read_on)
+    else:
+        plain = unquoted(text)
+        room = (limit - count(plain) - sum(frames)) // len(frames)
+        if room < _MIN_QUOTE_TOKENS:
+            text = shorten(plain, limit, count)
+        else:
+            text = "".join(marks.around(shorten(part, room, count)) if marks else part for part, marks in parts)
+    return text, f"{result.heading}\n{result.marks.around(text)}" if result.marks else result.heading + text
 
 
 def group_by_reply(exchanges: Iterable[Exchange]) -> list[list[Exchange]]:

@@ -185,7 +185,9 @@ class Execution:
             result = replace(result, meta=replace(result.meta, finished=finished))
             return (yield from self._decide_end(result, workspace))
         if (earlier := state.loop_guard.earlier_read(logged_call, result.text)) and state.history.shows(earlier.step):
-            return Result(call.id, result.ok, refer_to(earlier, state.failing()), ResultMeta(repeat=True))
+            return Result(
+                call.id, result.ok, refer_to(earlier, state.work.failing(state.guard.quote)), ResultMeta(repeat=True)
+            )
         return result
 
     def _add_changes(self, proposal: Proposal, result: Result, before: str) -> Result:

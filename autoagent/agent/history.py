@@ -69,7 +69,7 @@ class History:
         self._images: dict[str, tuple[str, str]] = {}  # images among them: the text that names the image, its data URL
         self.successes: deque[tuple[int, str]] = deque(maxlen=_MAX_SUCCESSES)  # step and call of the newest commands
         self._failures: deque[tuple[int, str]] = deque(maxlen=_MAX_FAILURES)
-        self._feedback: tuple[int, str] | None = None
+        self.feedback, self._feedback_step = "", 0  # the user's latest
         self._pending_calls = 0  # further calls of the newest reply
         self._tokens_after_trim = 0
         self._last_earlier_step = 0  # the last step of an earlier process
@@ -180,15 +180,10 @@ class History:
 
     def feedback_in(self, step: int) -> str:
         """Return the user's feedback in this step with the call it refers to, or ''."""
-        if not self._feedback or self._feedback[0] != step:
+        if not self.feedback or self._feedback_step != step:
             return ""
         call = self._exchanges[-1].call if self._exchanges else None
-        return self._feedback[1] + (f"\nSaid of: {one_line(str(call), 48)}" if call else "")
-
-    @property
-    def feedback(self) -> str:
-        """Return the user's latest feedback, or ''."""
-        return self._feedback[1] if self._feedback else ""
+        return self.feedback + (f"\nSaid of: {one_line(str(call), 48)}" if call else "")
 
     @property
     def mentions_paging(self) -> bool:
@@ -200,8 +195,8 @@ class History:
         """Return facts that outlive their steps: the latest feedback, recent failures and commands."""
         first_step = self._exchanges[0].step if self._exchanges else 0
         lines = []
-        if self._feedback and self._feedback[0] < first_step:
-            lines.append(f"The user's last feedback was: {self._feedback[1]}")
+        if self.feedback and self._feedback_step < first_step:
+            lines.append(f"The user's last feedback was: {self.feedback}")
         lines += [f"Earlier failure (step {step}): {text}" for step, text in self._failures if step < first_step]
         if calls := [text for step, text in self.successes if step < first_step]:
             lines.append("Commands already done: " + "; ".join(calls) + ".")
@@ -242,7 +237,7 @@ class History:
                 text = json.dumps(args, ensure_ascii=False)
                 self._add_result(ResultText(f"Arguments as the user changed them: {text}"))
             case events.Feedback():
-                self._feedback = (event.step, event.text)
+                self.feedback, self._feedback_step = event.text, event.step
                 if self._exchanges and not isinstance(self._exchanges[-1].reply, str) and not self._exchanges[-1].parts:
                     self._add_result(ResultText("The command was not run."))
                 self._add_result(ResultText(f"Human feedback: {event.text}", is_extra=True))

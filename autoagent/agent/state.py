@@ -157,10 +157,6 @@ class State:
         args = self.log.masked(call.args)
         return call if args == call.args else replace(call, args=args)
 
-    def failing(self) -> str:
-        """Name the goals with failing checks in one line."""
-        return self.work.failing(self.guard.quote)
-
     def memory_run(self, run: str) -> str:
         """Return the run under which this agent stores memories, since each agent counts its own steps."""
         return f"{run}:{self.key}" if self.key else run

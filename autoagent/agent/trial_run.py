@@ -44,7 +44,7 @@ _NO_TESTS_STATUS = 5  # pytest's exit status if the files contain no tests
 # Both scripts start in the workspace, but import no module from it (-I). Only readable regular files are copied, as the
 # sandbox hides files behind a device.
 _COPY_SCRIPT = """
-import hashlib, importlib.util, json, os, shutil, subprocess, sys, tempfile
+import hashlib, importlib.util, json, os, pathlib, shutil, subprocess, sys, tempfile
 place = tempfile.mkdtemp()
 copy = os.path.join(place, "copy")
 try:
@@ -86,13 +86,8 @@ def digests():
         for name in names:
             full = os.path.normpath(os.path.join(folder, name))
             if os.path.isfile(full) and not os.path.islink(full) and os.access(full, os.R_OK):
-                with open(full, "rb") as file:
-                    found[full] = hashlib.sha256(file.read()).hexdigest()
+                found[full] = hashlib.sha256(pathlib.Path(full).read_bytes()).hexdigest()
     return found
-
-def text_of(name):
-    with open(name, "rb") as file:
-        return file.read().decode("utf-8", "replace")
 
 def run(*argv):
     with tempfile.TemporaryFile() as printed:  # no pipe: what the program leaves running would hold it open
@@ -103,8 +98,7 @@ def run(*argv):
 before = digests()
 name = target or os.path.join(kept, "code.py")
 os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
-with open(name, "w", encoding="utf-8") as file:
-    file.write(text)
+pathlib.Path(name).write_text(text, encoding="utf-8")
 python = [sys.executable, "-u", "-B"]
 ends = [] if target else [run(*python, name)]
 if not any(status for status, _ in ends):
@@ -114,7 +108,8 @@ paths = [path for path in {**before, **after} if before.get(path) != after.get(p
 paths = [path for path in paths if path.split(os.sep)[0] != kept]
 changed = None
 if sum(os.path.getsize(path) for path in paths if path in after) <= most:
-    changed = {path: text_of(path) if path in after else None for path in paths}
+    texts = {path: pathlib.Path(path).read_bytes().decode("utf-8", "replace") for path in paths if path in after}
+    changed = {path: texts.get(path) for path in paths}
 fails, printed = any(status for status, _ in ends), "\\n".join(text for _, text in ends)
 passes = not tests or (not fails and run(*tester, *named[:tests])[0] in (0, 5))  # 5: there are no tests in them
 shutil.rmtree(place, ignore_errors=True)

@@ -115,16 +115,13 @@ class ReplyStream:
 
 
 class ThoughtsStream:
-    """Extract the text of the thoughts from a reply, fed piece by piece."""
+    """Extract the text of the thoughts from a reply, fed piece by piece. `ended` tells whether it is complete."""
 
     def __init__(self) -> None:
+        self.ended = False
         self._raw = ""
         self._is_in_text = False
         self._is_done = False
-
-    @property
-    def ended(self) -> bool:
-        return self._is_in_text and self._is_done
 
     def feed(self, delta: str) -> str:
         """Process the next piece. Return the newly readable text, '' outside of the thoughts."""
@@ -144,5 +141,5 @@ class ThoughtsStream:
             end = piece.end()
         self._raw = self._raw[end:]
         # An escape takes at most 12 characters; a longer unreadable rest is not JSON.
-        self._is_done = self._raw.startswith('"') or len(self._raw) > 12
+        self.ended = self._is_done = self._raw.startswith('"') or len(self._raw) > 12
         return text

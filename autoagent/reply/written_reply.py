@@ -248,11 +248,11 @@ def plain_word(text: str) -> str:
 
 def _command_in(members: Mapping[str, Any]) -> Any:
     """Return the object for `command`, with `name` and `args` wherever they can be recognized."""
+    keys = [key for key in _ARGUMENTS if key in members]
     if "command" in members:
         command = members["command"]
         if isinstance(command, dict):
             return _normalize_args(command)
-        keys = [key for key in _ARGUMENTS if key in members]
         if isinstance(command, str) and keys:
             return _normalize_args({"name": command, **{key: members[key] for key in keys}})
         return command
@@ -262,13 +262,8 @@ def _command_in(members: Mapping[str, Any]) -> Any:
             inner = inner[0]
         if isinstance(inner, dict) and members.keys() <= {wrapper, *_OTHER_KEYS}:
             return _command_in(inner)
-    return _bare_command(members)
-
-
-def _bare_command(members: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the command if the object is nothing but a name and arguments."""
+    # Without any of these, the object has to be nothing but a name and arguments.
     names = [key for key in _NAMES if isinstance(members.get(key), str)]
-    keys = [key for key in _ARGUMENTS if key in members]
     if len(names) != 1 or not keys or not members.keys() <= {*names, *keys, *_OTHER_KEYS}:
         return None
     command = _normalize_args({"name": members[names[0]], **{key: members[key] for key in keys}})
