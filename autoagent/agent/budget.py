@@ -72,7 +72,6 @@ class Budget:
         self._replies: deque[int] = deque(maxlen=_MAX_RECENT_REPLIES)  # tokens per reply
 
     def add(self, event: events.Event) -> None:
-        """Apply one event."""
         self.time.add(event)
         self.add_spending(event)
         match event:
@@ -305,7 +304,6 @@ class WorkingTime:
         self._legacy_event_at: float | None = None  # time of the newest event, if it carries no working time
 
     def add(self, event: events.Event) -> None:
-        """Apply one event."""
         if event.worked is not None:
             self.recorded, self._legacy_event_at = max(self.recorded, event.worked), None
         elif isinstance(event, events.RunStarted):

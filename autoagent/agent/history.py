@@ -205,9 +205,8 @@ class History:
     # Folding -----------------------------------------------------------------------------------------------------
 
     def add(self, event: events.Event) -> None:
-        """Apply one event."""
         match event:
-            case events.RunStarted() | events.Resumed():
+            case events.RunStarted():
                 self._begin(event)
             case events.Recalled(core=True):
                 self.core, self.core_at, self.core_left = event.memories, event.t, len(event.left_out)

@@ -75,7 +75,6 @@ class Standstill:
         self._steps = self._weight = self._alarm_level = 0
 
     def add(self, event: events.Event) -> None:
-        """Apply one event."""
         match event:
             case events.Thought():
                 self._call = event.call
@@ -252,7 +251,6 @@ class LoopGuard:
         self._has_repeated_change = False  # whether the newest call repeated a change
 
     def add(self, event: events.Event) -> None:
-        """Apply one event."""
         match event:
             case events.Thought() | events.Started():
                 self._newest_call = event.call  # as requested, then as it runs

@@ -48,7 +48,6 @@ class RunStats:
         self.window = 0  # tokens
 
     def add(self, event: events.Event) -> None:
-        """Apply one event."""
         self.updated = event.t
         match event:
             case events.Started():

@@ -31,7 +31,7 @@ _MAX_IDLE_COMMANDS = 5  # consecutive commands without a change, after which an 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The state of the workspace, on which it depends which commands make sense.
+    """The state of the workspace, which decides what commands make sense.
 
     Attributes:
         names: all workspace paths, or None if unknown or too many to bind arguments to.

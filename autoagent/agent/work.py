@@ -70,7 +70,6 @@ class Work:
         self._rejected_end = ("", "")  # the same for a rejected end, unless something has happened since
 
     def add(self, event: events.Event) -> None:
-        """Apply one event."""
         match event:
             case events.RunStarted():
                 self._begin(event)
@@ -274,7 +273,6 @@ class Continuation:
         self.facts_stored = 0
 
     def add(self, event: events.Event) -> None:
-        """Apply one event."""
         self.step = max(self.step, event.step)
         match event:
             case events.Resumed():
