@@ -124,7 +124,7 @@ class Allow:
         return Verdict(False, "nobody")
 
 
-class Interrupted(Allow):
+class CtrlC(Allow):
     """An authorizer whose user says this after each Ctrl-C."""
 
     def __init__(self, feedback: str) -> None:

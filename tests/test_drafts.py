@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fakes import Interrupted, ScriptedModel, of_type, say
+from fakes import CtrlC, ScriptedModel, of_type, say
 from test_loop import Bench, bench
 
 from autoagent.agent.budget import RunLimits
@@ -300,7 +300,7 @@ def test_a_test_that_passes_is_evidence_only_for_its_own_goal_and_unchanged(
 @pytest.mark.slow
 def test_after_the_users_feedback_a_test_is_evidence_no_more(bench: Bench, broken: Sandbox) -> None:
     model = Drafter([calc("2"), *[FAILS] * 5], [KeyboardInterrupt(), DONE, DONE])
-    events = run(bench, model, broken, FIX, authorizer=Interrupted("Add triple, too."))
+    events = run(bench, model, broken, FIX, authorizer=CtrlC("Add triple, too."))
     assert str(events[-1].status) == "unverified"
 
 
@@ -348,7 +348,7 @@ def test_a_signal_ends_the_run_in_the_middle_of_the_drafts(bench: Bench, sandbox
 def test_what_the_user_says_after_the_drafts_is_heeded(bench: Bench, sandbox: Sandbox) -> None:
     steps: list[Any] = [KeyboardInterrupt(), say("append_to_file", filename="a.txt", text="kiwi\n"), DONE, DONE]
     model = Drafter(map(program, SAME), steps)
-    events = run(bench, model, sandbox, authorizer=Interrupted("Add kiwi, too."))
+    events = run(bench, model, sandbox, authorizer=CtrlC("Add kiwi, too."))
     assert model.offered[3] == ["task_complete"] and "append_to_file" in model.offered[4]
     assert (str(events[-1].status), read(bench)[-1]) == ("unverified", "kiwi")
 
@@ -390,7 +390,7 @@ def test_nothing_is_drafted_where_programs_may_not_run_unasked_or_files_come_fro
 def test_ctrl_c_ends_the_drafts_and_gives_the_user_the_word(bench: Bench, sandbox: Sandbox) -> None:
     drafts = [program(SORT), program(SORT_TOO), KeyboardInterrupt()]
     model = Drafter(drafts, [say("read_file", filename="a.txt"), DONE, DONE])
-    events = run(bench, model, sandbox, authorizer=Interrupted("Leave fig out."))
+    events = run(bench, model, sandbox, authorizer=CtrlC("Leave fig out."))
     assert one(events, Feedback).text == "Leave fig out." and one(events, Drafted).agree == 0
 
 

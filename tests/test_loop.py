@@ -10,19 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import (
-    Allow,
-    Answers,
-    Interrupted,
-    ScriptedModel,
-    Silent,
-    ctrl_c_at,
-    judging,
-    nobody_asked,
-    of_type,
-    say,
-    started,
-)
+from fakes import Allow, Answers, CtrlC, ScriptedModel, Silent, ctrl_c_at, judging, nobody_asked, of_type, say, started
 
 from autoagent.agent.budget import Budget, RunLimits
 from autoagent.agent.state import Policy, Tools
@@ -716,7 +704,7 @@ def test_resume_ends_a_run_that_was_cut_between_its_last_result_and_its_end(benc
 
 def test_ctrl_c_before_there_is_a_question_asks_the_user(bench: Bench) -> None:
     at_question = ctrl_c_at(2)  # the first is the model
-    _, events = ran(bench, [], Interrupted("Stay calm."), interruptible=at_question)
+    _, events = ran(bench, [], CtrlC("Stay calm."), interruptible=at_question)
     assert [event.text for event in of_type(events, Feedback)] == ["Stay calm."]
     assert events[-1].status == "finished"
 
