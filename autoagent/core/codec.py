@@ -12,17 +12,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from autoagent.core.commands import ResultMeta
 from autoagent.core.events import EVENTS, VERSION, Event, Labelled, Prompted, Recalled, RunStarted
 from autoagent.core.frozen import dataclass
-
-if TYPE_CHECKING:  # imported when the first record is read
-    import msgspec
-
 
 LATEST_TIME = 253_402_214_400.0  # epoch seconds: 31 December 9999, in the year 9999 in every time zone
 _MAX_INTEGER = 2**63 - 1
@@ -54,14 +49,18 @@ def to_plain(record: Any) -> Any:
 
 def from_line(kind: type[Record], line: bytes) -> Record:
     """Read a record from a line of JSON. Raises ValueError, which names the invalid field."""
-    import msgspec
+    import msgspec  # only once a record is read
 
     try:
-        record: Record = _decoder(cast(Any, kind)).decode(line)
+        record = msgspec.json.decode(line, type=kind)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError):  # not JSON, or with a lone surrogate
-        return from_plain(kind, _parse_with_json(line))
+    except (msgspec.DecodeError, UnicodeDecodeError):  # not JSON, or with a lone surrogate, which json accepts
+        try:
+            value = json.loads(line.decode(), parse_constant=refuse_constant)  # it would guess the encoding of bytes
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        return from_plain(kind, value)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     # The pattern alone takes ten times as long.
@@ -97,24 +96,9 @@ def check_time(seconds: float) -> None:
         raise ValueError(f"{seconds:g} is not a time, in seconds since 1970")
 
 
-@cache
-def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
-    import msgspec
-
-    return msgspec.json.Decoder(kind)
-
-
 def refuse_constant(constant: str) -> float:
     """Refuse NaN and Infinity, which Python's json would accept as numbers. Raises ValueError."""
     raise ValueError(f"{constant} is not a JSON number")
-
-
-def _parse_with_json(line: bytes) -> Any:
-    """Parse a line with the standard library, which accepts lone surrogates. Raises ValueError."""
-    try:
-        return json.loads(line.decode(), parse_constant=refuse_constant)  # json would guess the encoding of bytes
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
 
 
 def _check_numbers(record: Any) -> None:

@@ -25,21 +25,18 @@ else:
                 if callable(method) and name not in vars(kind):
                     setattr(kind, name, method)
             record = dataclasses.dataclass(kind, init=False, repr=False, eq=False, **options)
-            record.__init__ = _lazy_init(record)
+
+            def compile_and_call(self: Any, *args: Any, **kwargs: Any) -> None:
+                record.__init__ = compiled = _compile_init(record)
+                compiled(self, *args, **kwargs)
+
+            record.__init__ = compile_and_call
             return record
 
         return decorate if kind is None else decorate(kind)
 
 
-def _lazy_init(kind: Any) -> Callable[..., None]:
-    def compile_and_call(self: Any, *args: Any, **kwargs: Any) -> None:
-        kind.__init__ = compiled = _init(kind)
-        compiled(self, *args, **kwargs)
-
-    return compile_and_call
-
-
-def _init(kind: Any) -> Callable[..., None]:
+def _compile_init(kind: Any) -> Callable[..., None]:
     """Compile `__init__` alone: `make_dataclass` takes four times as long for it."""
     namespace: dict[str, Any] = {"__put": object.__setattr__, "__absent": dataclasses.MISSING}
     parameters, lines = ["self"], []
