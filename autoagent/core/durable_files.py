@@ -129,9 +129,10 @@ def is_draft(path: str) -> bool:
     return path.rpartition("/")[2] in _drafts
 
 
-def write_whole(descriptor: int, data: bytes) -> None:
-    """Write all data and sync it."""
+def write_whole(descriptor: int, data: bytes, *, synced: bool = True) -> None:
+    """Write all data, although a single write may be partial. Raises OSError."""
     remaining = memoryview(data)
     while remaining:
         remaining = remaining[os.write(descriptor, remaining) :]
-    os.fsync(descriptor)
+    if synced:
+        os.fsync(descriptor)

@@ -23,7 +23,7 @@ from typing import Any
 
 from autoagent.core.codec import event_from_line, event_to_dict
 from autoagent.core.commands import Call
-from autoagent.core.durable_files import sync_folder
+from autoagent.core.durable_files import sync_folder, write_whole
 from autoagent.core.errors import StateError
 from autoagent.core.events import EVENTS, Event, Recalled, Returned, Rewound, Started, Thought
 from autoagent.log import reader
@@ -69,7 +69,7 @@ class EventLog:
             log = cls(path, mask)
             draft = path.with_name("events.tmp")  # a run exists completely or not at all
             log._open_locked(os.O_CREAT | os.O_EXCL, draft)
-            _write(log._file, lines)
+            write_whole(log._file, lines, synced=False)
             log._size = len(lines)
             os.fdatasync(log._file)
             draft.rename(path)
@@ -93,13 +93,11 @@ class EventLog:
             expected = log._open_locked(0)
             log._scan()
             log.lost = max(expected - log._seq, 0)
-            complete_size = log._complete_size()
-            if complete_size < os.fstat(log._file).st_size:
+            if log._size < os.fstat(log._file).st_size:
                 if log.lost > 1 and not accept_truncated:  # a crash tears one line
                     raise StateError(reader.truncation_message(path, run, log._seq, expected))
-                os.ftruncate(log._file, complete_size)
+                os.ftruncate(log._file, log._size)
                 os.fdatasync(log._file)
-            log._size = complete_size
         except BaseException as error:  # Ctrl-C too: the lock goes with the log
             log.close()
             if isinstance(error, OSError):
@@ -152,7 +150,7 @@ class EventLog:
             masked = self._mask(plain)
             line = _encode(masked).encode("utf-8", "backslashreplace")
             try:
-                _write(self._file, line + b"\n")
+                write_whole(self._file, line + b"\n", synced=False)
                 if is_synced := not passing and not event.passing:
                     os.fdatasync(self._file)
             except OSError as error:
@@ -234,16 +232,8 @@ class EventLog:
 
     def _scan(self) -> None:
         scan = reader.scan_log(self.path)
-        self._seq = scan.event_count
+        self._seq, self._size = scan.event_count, scan.size
         self._rewinds = [event for event in scan.boundaries if isinstance(event, Rewound)]
-
-    def _complete_size(self) -> int:
-        position, tail = os.fstat(self._file).st_size, b""
-        while position > 0 and b"\n" not in tail:
-            step = min(65536, position)
-            position -= step
-            tail = os.pread(self._file, step, position) + tail
-        return position + tail.rfind(b"\n") + 1
 
 
 def _restrict_access(state_dir: Path) -> None:
@@ -276,8 +266,3 @@ def _create_folder(state_dir: Path) -> Path:
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-def _write(file: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(file, data) :]

@@ -147,6 +147,7 @@ class Scan:
     """The result of scanning a log."""
 
     event_count: int
+    size: int  # bytes of the complete lines
     boundaries: tuple[Event, ...]
     has_sub_agents: bool
 
@@ -162,15 +163,16 @@ def scan_log(path: Path) -> Scan:
 
 @lru_cache(maxsize=1)
 def _scan(path: Path, *_: int) -> Scan:
-    count, has_sub_agents = 0, False
+    count, size, has_sub_agents = 0, 0, False
     boundaries: list[Event] = []
     skipped = {kind.encode() for kind in EVENTS.keys() - {kind.type for kind in _BOUNDARY_EVENTS}}
     for count, line, head in _raw_lines(path):  # the last number is the count
+        size += len(line)
         event = None if head and head[1] in skipped else _event(path, count, line, head)
         has_sub_agents = has_sub_agents or bool(event.agent if event else head and head[5])
         if isinstance(event, _BOUNDARY_EVENTS):
             boundaries.append(event)
-    return Scan(count, tuple(boundaries), has_sub_agents)
+    return Scan(count, size, tuple(boundaries), has_sub_agents)
 
 
 def _raw_lines(path: Path, begin: tuple[int, int] = (0, 0)) -> Iterator[tuple[int, bytes, re.Match[bytes] | None]]:
