@@ -74,9 +74,16 @@ class Checkpoints:
             for piece in self._log.read_chunks(self._position.size, size):
                 self._hash.update(piece)
             self._position = Position(size, events, self._hash.digest())
-            states = {name: _state_of(fold) for name, fold in (*folds.items(), *self._screen_folds.items())}
+            states = {}
+            for name, fold in (*folds.items(), *self._screen_folds.items()):
+                excluded = getattr(fold, "NOT_IN_CHECKPOINT", ())
+                states[name] = {key: value for key, value in vars(fold).items() if key not in excluded}
             display_states = {name: states[name] for name in (_HISTORY, *self._screen_folds)}
-            key = _key(self._key_file) or _new_key(self._key_file)
+            if (key := _key(self._key_file)) is None:
+                self._key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                key = os.urandom(_KEY_BYTES)
+                with replacing(self._key_file) as file:
+                    file.write(key)
             origin = _origin(fingerprints())
             for name, content in ((NAME, states), (f"{NAME}-{step}", display_states)):
                 body = origin + zlib.compress(pickle.dumps((self._position, content)), 1)
@@ -159,11 +166,6 @@ def load(log: Path, key_file: Path, before: int | None = None) -> Saved | None:
         return None
 
 
-def _state_of(fold: object) -> dict[str, Any]:
-    excluded = getattr(fold, "NOT_IN_CHECKPOINT", ())
-    return {name: value for name, value in vars(fold).items() if name not in excluded}
-
-
 def _origin(fingerprints: Sequence[str]) -> bytes:
     parts = [_program_fingerprint(), *fingerprints]
     return b"".join(hashlib.sha256(part.encode("utf-8", "surrogatepass")).digest() for part in parts)
@@ -192,11 +194,3 @@ def _key(path: Path) -> bytes | None:
     except OSError:
         return None
     return key if len(key) == _KEY_BYTES else None
-
-
-def _new_key(path: Path) -> bytes:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    key = os.urandom(_KEY_BYTES)
-    with replacing(path) as file:
-        file.write(key)
-    return key
