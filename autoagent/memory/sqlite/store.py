@@ -196,12 +196,17 @@ class LocalStore(StoreBase):
 
     def _nearest(self, vector: Vector, k: int, skip: Skip) -> list[RetrievedMemory]:
         def best(count: int) -> tuple[list[RetrievedMemory], bool]:
+            space = self._space()
             try:
-                rows, scores = self._space().search(vector, count)
+                rows, scores = space.search(vector, count)
             except Damaged:
-                self._repair()
-                rows, scores = self._space().search(vector, count)
-            memories = self._space().memories(rows.tolist(), COLUMNS)
+                if lost := space.drop_damaged():
+                    self._listen(
+                        f"{space.path} was damaged; {lost} of its vectors are computed again from their texts."
+                    )
+                self._embed_missing()
+                rows, scores = space.search(vector, count)
+            memories = space.memories(rows.tolist(), COLUMNS)
             scored = zip(rows.tolist(), scores.tolist(), strict=True)
             return [_memory_from(memories[row], score) for row, score in scored if row in memories], len(rows) < count
 
@@ -294,12 +299,6 @@ class LocalStore(StoreBase):
     def of(self, ids: Collection[int], *, trash: bool = False) -> list[RetrievedMemory]:
         clause = "WHERE m.id IN (SELECT value FROM json_each(?)) ORDER BY m.id"
         return self._read(clause, (json.dumps(list(ids)),), trash=trash)
-
-    def _repair(self) -> None:
-        space = self._space()
-        if lost := space.drop_damaged():
-            self._listen(f"{space.path} was damaged; {lost} of its vectors are computed again from their texts.")
-        self._embed_missing()
 
     def _without_vector(self, after: int) -> dict[int, str]:
         return {} if self._is_read_only else dict(self._space().without_row(after, BATCH))

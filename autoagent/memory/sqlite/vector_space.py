@@ -44,8 +44,9 @@ class VectorSpace:
         self._folder = folder
         self._id = id
         self._dim = dim
-        self._file = VectorFile(folder / f"vectors-{id}.f32", dim)
-        self._bits_source = VectorFile(self._file.path, dim)  # mapped separately, so that appending does not unmap it
+        self.path = folder / f"vectors-{id}.f32"
+        self._file = VectorFile(self.path, dim)
+        self._bits_source = VectorFile(self.path, dim)  # mapped separately, so that appending does not unmap it
         self._bits = SignBits(folder / f"vectors-{id}.bits", dim)
         self._checked: int | None = None  # the first row with verified checksums; rows appended later are trusted
 
@@ -64,10 +65,6 @@ class VectorSpace:
             id = int(db.execute(insert, (embedder, dim)).fetchone()[0])
             db.execute("INSERT INTO vectors (memory, space) SELECT id, ? FROM memories", (id,))
         return cls(db, folder, id, dim)
-
-    @property
-    def path(self) -> Path:
-        return self._file.path
 
     def without_row(self, after: int, limit: int) -> list[tuple[int, str]]:
         """Return the ids and texts of memories without a row, by ascending ids above `after`."""
@@ -197,9 +194,19 @@ class VectorSpace:
         """
         if rows * self._dim < MIN_VALUES_FOR_BITS or self._file.whole_rows() < rows or not self._is_dense:
             return 0
-        covered = rows - rows % self._bits.chunk
-        if covered != self._bits.rows or self._bits.is_replaced():
-            self._load_bits(covered)
+        chunk = self._bits.chunk
+        covered = rows - rows % chunk
+        if covered == self._bits.rows and not self._bits.is_replaced():
+            return covered
+        stored = self._checksums()
+        blocks = (range(first // BLOCK, (first + chunk) // BLOCK) for first in range(0, covered, chunk))
+        sources = [zlib.crc32(b"".join(stored.get(n, 0).to_bytes(4, "little") for n in numbers)) for numbers in blocks]
+        self._bits.load(sources)
+        if self._bits.rows < covered:
+            for first in range(self._bits.rows, covered, chunk):
+                self._compare(first, first + chunk, stored)
+                self._bits.write(first // chunk, sources[first // chunk], self._file.read(first, first + chunk))
+            self._bits.load(sources)
         return self._bits.rows
 
     @cached_property
@@ -207,21 +214,6 @@ class VectorSpace:
         """Return whether signs distinguish vectors: most values are nonzero, unlike those of hashed words."""
         sample = self._file.read(0, SAMPLE_ROWS)
         return int(np.count_nonzero(sample)) > sample.size // 2
-
-    def _load_bits(self, covered: int) -> None:
-        stored = self._checksums()
-        ends = range(self._bits.chunk, covered + 1, self._bits.chunk)
-        blocks = (range((end - self._bits.chunk) // BLOCK, end // BLOCK) for end in ends)
-        sources = [zlib.crc32(b"".join(stored.get(n, 0).to_bytes(4, "little") for n in numbers)) for numbers in blocks]
-        self._bits.load(sources)
-        if self._bits.rows == covered:
-            return
-        for first in range(self._bits.rows, covered, self._bits.chunk):
-            last = first + self._bits.chunk
-            self._compare(first, last, stored)
-            number = first // self._bits.chunk
-            self._bits.write(number, sources[number], self._file.read(first, last))
-        self._bits.load(sources)
 
     def _copy_of(self, rows: NDArray[np.intp], covered: int) -> Vectors:
         """Return a verified copy of these rows, which have bits. Raises Damaged."""
