@@ -137,7 +137,7 @@ class RetrievedMemory:
             return self.t
 
 
-class Known(TypedDict):
+class MemoryFields(TypedDict):
     """The fields of a memory that a store keeps beside its text."""
 
     t: float  # its time, in seconds since the epoch
@@ -149,7 +149,7 @@ class Known(TypedDict):
     stored: NotRequired[float]  # when its text was stored, by default `t`
 
 
-Wanted = Callable[[RetrievedMemory], bool]  # whether a recall may return a memory
+Filter = Callable[[RetrievedMemory], bool]  # whether a recall may return a memory
 Retriever = Callable[[str, Callable[[], Sequence[RetrievedMemory]]], Mapping[int, float]]  # see extension.Host
 Gate = Callable[[str, Sequence[RetrievedMemory]], Mapping[int, float]]
 Reranker = Callable[[str, Sequence[RetrievedMemory]], Iterable[int]]
@@ -162,7 +162,7 @@ class RecallHooks:
     retrievers: Sequence[Retriever] = ()
     gates: Sequence[Gate] = ()
     rerankers: Sequence[Reranker] = ()
-    asked: Sequence[Reranker] = ()  # only for explicit queries that leave memories out, because each call costs money
+    on_request: Sequence[Reranker] = ()  # for explicit queries that leave memories out, as each call costs money
 
 
 def memory_name(id: int) -> str:

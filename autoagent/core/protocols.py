@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Required, TypedDict, 
 
 from autoagent.core.commands import CommandSpec, Proposal, ResultMeta, Verdict
 from autoagent.core.frozen import dataclass
-from autoagent.core.memory import Change, Dream, Found, Known, Origin, Recall, RetrievedMemory, Stats, Wanted
+from autoagent.core.memory import Change, Dream, Filter, Found, MemoryFields, Origin, Recall, RetrievedMemory, Stats
 from autoagent.core.model import Asking, Completion, Message, Price, PromptStyle, Usage
 from autoagent.core.services import BackgroundProcess, ProcessExit, SearchResults, WebPage
 
@@ -156,7 +156,7 @@ class Memory(Protocol):
         *,
         skip: Collection[tuple[str, int]] = (),
         pushed: bool = False,
-        wanted: Wanted | None = None,
+        wanted: Filter | None = None,
     ) -> Recall:
         """Return at most k memories that fit the query, none from a (run, step) in `skip`.
 
@@ -213,7 +213,7 @@ class MemoryStore(Protocol):
     cannot be reached, read or written.
     """
 
-    def put(self, text: str, *, durable: bool = True, **known: Unpack[Known]) -> int | None:
+    def put(self, text: str, *, durable: bool = True, **fields: Unpack[MemoryFields]) -> int | None:
         """Store a text with level 0. Return its id, or None if it has no content. `durable` is as for `change`.
 
         A known text keeps its id and level and takes the new times, run and step; a step or a fact takes the new kind,
@@ -247,7 +247,7 @@ class MemoryStore(Protocol):
     def sample(self, n: int, below: int) -> list[RetrievedMemory]:
         """Return n random memories of a level below `below`, or all there are."""
 
-    def search(self, query: str, k: int, skip: Collection[tuple[str, int]] = (), wanted: Wanted | None = None) -> Found:
+    def search(self, query: str, k: int, skip: Collection[tuple[str, int]] = (), wanted: Filter | None = None) -> Found:
         """Return at most k memories by meaning and k by words, none from a (run, step) in `skip`, and only `wanted`."""
 
     def vectors(self, ids: Sequence[int]) -> dict[int, bytes]:

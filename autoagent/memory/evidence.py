@@ -13,15 +13,14 @@ from collections.abc import Mapping
 from functools import lru_cache
 from itertools import groupby
 
-from autoagent.core.frozen import dataclass
 from autoagent.memory.texts import fold, pair_unspaced, parts, rarity
 
 MIN_PUSHED = 0.8  # for memories pushed into a prompt
 MIN_PUSHED_SHARE = 0.9  # of the best score, for pushed memories: weaker matches are mostly useless next to it
 MIN_USED = 0.3  # for a result to count as used, and so to be strengthened
 MIN_ASKED = 0.1  # for an explicit recall: a paraphrase shares no words, and its vector is hardly near
-MIN_COVERAGE = 0.5  # the weighted share of the question's words that suffices on its own
-MAX_TERMS = 64  # of a question; the first ones count
+MIN_COVERAGE = 0.5  # the weighted share of the query's words that suffices on its own
+MAX_TERMS = 64  # of a query; the first ones count
 MIN_STEM = 5  # letters; a longer word loses its last two, the ending
 MIN_COMPOUND_LETTERS = 9  # of a stem made up of two words, as in German
 MIN_TOTAL_MEMORIES = 1000  # the least number of memories assumed, for the rarity of a word
@@ -52,7 +51,7 @@ def terms(text: str) -> list[str]:
     return list(dict.fromkeys(words))[:MAX_TERMS]
 
 
-class Question:
+class Query:
     """A query as weighted words. `counts` tells how many of the `total` memories contain each of its `terms`."""
 
     def __init__(self, counts: Mapping[str, int], total: int) -> None:
@@ -63,10 +62,10 @@ class Question:
         self._total = sum(self._weights.values())
 
     def coverage(self, text: str) -> float:
-        """Return how much of the question's words the text contains, by weight, from 0 to 1."""
+        """Return how much of the query's words the text contains, by weight, from 0 to 1."""
         if not self._total:
             return 0.0
-        words = _words(text)
+        words = _words_of(text)
         return sum(weight for stem, weight in self._weights.items() if words.contain(stem)) / self._total
 
     def passage(self, text: str, limit: int) -> str:
@@ -78,7 +77,7 @@ class Question:
             return text
         sentences = re.split(r"\n|(?<=[.!?;]) ", text)
         pieces = [piece.rstrip() for sentence in sentences for piece in parts(sentence.strip(), MAX_PIECE_CHARACTERS)]
-        stems_of = [{stem for stem in self._weights if _words(piece).contain(stem)} for piece in pieces]
+        stems_of = [{stem for stem in self._weights if _words_of(piece).contain(stem)} for piece in pieces]
         chosen: set[int] = set()
         covered: set[str] = set()
         room = limit - len("…")
@@ -106,13 +105,14 @@ def _stem(word: str) -> str:
     return word[: max(MIN_STEM, len(word) - 2)]
 
 
-@dataclass(frozen=True, slots=True)
 class _Words:
     """A text without case and diacritics, and its words."""
 
-    folded: str
-    each: frozenset[str]
-    parts: tuple[str, ...]  # stems that may be part of a compound
+    def __init__(self, text: str) -> None:
+        self.folded = fold(text)
+        self.each = frozenset(_WORD.findall(pair_unspaced(self.folded)))
+        # Stems that may be part of a compound:
+        self.parts = [_stem(word) for word in self.each if len(word) >= MIN_STEM and word not in _COMMON]
 
     def contain(self, stem: str) -> bool:
         """Return whether a short word or its plural is present. A longer stem may be anywhere in a word.
@@ -127,8 +127,4 @@ class _Words:
         return len(stem) >= MIN_STEM or not self.each.isdisjoint((stem, f"{stem}s", f"{stem}es"))
 
 
-@lru_cache(maxsize=1024)  # successive steps look at the same memories
-def _words(text: str) -> _Words:
-    plain = fold(text)
-    each = frozenset(_WORD.findall(pair_unspaced(plain)))
-    return _Words(plain, each, tuple(_stem(word) for word in each if len(word) >= MIN_STEM and word not in _COMMON))
+_words_of = lru_cache(maxsize=1024)(_Words)  # successive steps look at the same memories

@@ -29,12 +29,12 @@ from autoagent.core.memory import (
     USER,
     Change,
     Dream,
+    Filter,
     Found,
     LeftOut,
     Recall,
     RecallHooks,
     RetrievedMemory,
-    Wanted,
     link_to_newer,
     plain_sources,
     with_mark,
@@ -43,7 +43,7 @@ from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
 from autoagent.memory import duplicates, texts
 from autoagent.memory.dreams import Journal, dream_prompt
-from autoagent.memory.evidence import MIN_ASKED, MIN_COVERAGE, MIN_PUSHED, MIN_PUSHED_SHARE, MIN_USED, Question
+from autoagent.memory.evidence import MIN_ASKED, MIN_COVERAGE, MIN_PUSHED, MIN_PUSHED_SHARE, MIN_USED, Query
 from autoagent.memory.ranking import DAY, MAX_SEARCHED, RankingWeights, rank, rerank
 from autoagent.memory.store_base import Skip
 
@@ -121,7 +121,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
     """Apply the rules to a store. Satisfies Memory.
 
     `clock` returns seconds since the epoch. `journal` keeps the dreams. With `trusted_only`, memories from outside are
-    not recalled. `hooks` take part in a recall. `tell` is called with `"forget", ids` and `"sleep", ids, dream`.
+    not recalled. `hooks` take part in a recall. `notify` is called with `"forget", ids` and `"sleep", ids, dream`.
     Methods raise what those of the store raise.
     """
 
@@ -135,7 +135,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         clock: Callable[[], float] = time.time,
         trusted_only: bool = False,
         hooks: RecallHooks = NO_HOOKS,
-        tell: Callable[..., object] = lambda place, ids, *dream: None,
+        notify: Callable[..., object] = lambda place, ids, *dream: None,
     ) -> None:
         self.take_usage: Callable[[], Usage] = Usage  # replaced by the embedder's, if it is metered
         self.store = store
@@ -146,7 +146,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         self._trusted_only = trusted_only
         self.hides: Callable[[str], bool] = lambda place: False  # whether to hide memories of this agent's run
         self._hooks = hooks
-        self._tell = tell
+        self._notify = notify
         self.core_changes = 0
         self.superseded: tuple[RetrievedMemory, ...] = ()  # by the newest memory
 
@@ -222,7 +222,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         return self.store.change([_link_change(older, new)]) == 1
 
     def recall(
-        self, query: str, k: int = 10, *, skip: Skip = (), pushed: bool = False, wanted: Wanted | None = None
+        self, query: str, k: int = 10, *, skip: Skip = (), pushed: bool = False, wanted: Filter | None = None
     ) -> Recall:
         """Return the matching memories, and then write the changes to them, without a sync.
 
@@ -246,15 +246,15 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             return Recall(tuple(newest[:k]), tuple(LeftOut(id, 0.0, FROM_OUTSIDE) for id in [*outside][:breadth]))
         candidates, found = self._candidates(query, breadth, skip, is_wanted, is_allowed)
         untrusted = list(outside.values())[:breadth]
-        question = Question(found.counts, found.total)
-        evidence = self._evidence(query, question, (*candidates.values(), *untrusted), found.meaning)
+        words = Query(found.counts, found.total)
+        evidence = self._evidence(query, words, (*candidates.values(), *untrusted), found.meaning)
         minimum, min_share = (MIN_PUSHED, MIN_PUSHED_SHARE) if pushed else (MIN_ASKED, 0.0)
-        asked = () if pushed else self._hooks.asked
+        on_request = () if pushed else self._hooks.on_request
         recall = rank(
-            list(candidates.values()), found, evidence, n=breadth if asked or self._hooks.rerankers else k,
+            list(candidates.values()), found, evidence, n=breadth if on_request or self._hooks.rerankers else k,
             now=self._clock(), weights=self.weights, min_evidence=minimum, min_share=min_share,
         )  # fmt: skip
-        if rerankers := (*self._hooks.rerankers, *(asked if len(recall.memories) > k else ())):
+        if rerankers := (*self._hooks.rerankers, *(on_request if len(recall.memories) > k else ())):
             recall = rerank(recall, k, query, rerankers)
         returned = [candidates.pop(memory.id) for memory in recall.memories]
         used = [memory for memory in returned if evidence[memory.id] >= MIN_USED]
@@ -264,17 +264,17 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         self._change(rising + fading, durable=any(change.level is None for change in fading))
         left_out = [LeftOut(m.id, m.score, FROM_OUTSIDE) for m in untrusted if evidence[m.id] >= minimum]
         passages = (
-            replace(m, text=question.passage(m.text, MAX_PASSAGE) if pushed else m.text, evidence=evidence[m.id])
+            replace(m, text=words.passage(m.text, MAX_PASSAGE) if pushed else m.text, evidence=evidence[m.id])
             for m in recall.memories
         )
-        others = (LeftOut(o.id, o.score, o.reason, evidence[o.id]) for o in (*recall.left_out, *left_out))
+        others = (replace(o, evidence=evidence[o.id]) for o in (*recall.left_out, *left_out))
         return replace(recall, memories=tuple(passages), left_out=tuple(others), problem=found.problem, gate=minimum)
 
     def _evidence(
-        self, query: str, question: Question, memories: Sequence[RetrievedMemory], meaning: Mapping[int, float]
+        self, query: str, words: Query, memories: Sequence[RetrievedMemory], meaning: Mapping[int, float]
     ) -> dict[int, float]:
         """Return by id the evidence that each memory fits the query. Gates may replace it."""
-        evidence = {m.id: round(meaning.get(m.id, 0.0) + question.coverage(m.text) / MIN_COVERAGE, 4) for m in memories}
+        evidence = {m.id: round(meaning.get(m.id, 0.0) + words.coverage(m.text) / MIN_COVERAGE, 4) for m in memories}
         for weigh in self._hooks.gates:
             weighed = weigh(query, [replace(memory, evidence=evidence[memory.id]) for memory in memories])
             evidence |= {id: round(max(0.0, value), 4) for id, value in weighed.items() if id in evidence}
@@ -293,7 +293,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         return [change for change in changes if change.level != change.seen[1] or change.t >= change.seen[0] + grain]
 
     def _candidates(
-        self, query: str, k: int, skip: Skip, wanted: Wanted, allowed: Wanted
+        self, query: str, k: int, skip: Skip, wanted: Filter, allowed: Filter
     ) -> tuple[dict[int, RetrievedMemory], Found]:
         """Return the first k wanted and allowed memories of each search by id, and everything wanted.
 
@@ -324,7 +324,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
             remaining = {memory.id for memory in self.store.of(forgotten_ids)}
             forgotten_ids = [id for id in forgotten_ids if id not in remaining]
         if forgotten_ids and change_count:
-            self._tell("forget", forgotten_ids)
+            self._notify("forget", forgotten_ids)
         return change_count
 
     def _changes_by_disuse(self, memories: Iterable[RetrievedMemory], now: float) -> list[Change]:
@@ -371,7 +371,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         forgotten = tuple(change.id for change in changes if change.level is None)
         lowered = tuple(change.id for change in changes if change.level is not None)
         if not forgotten:
-            self._tell("sleep", forgotten, "")
+            self._notify("sleep", forgotten, "")
             return Dream(fallen=lowered, t=now)
         fragments = [sample[id] for id in forgotten]
         try:
@@ -382,7 +382,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         result = Dream(text, forgotten, lowered, now, trusted, problem, private)
         if self.journal is not None:
             self.journal.append(result)
-        self._tell("sleep", forgotten, text)
+        self._notify("sleep", forgotten, text)
         return result
 
     def _draw(self, n: int) -> dict[int, RetrievedMemory]:

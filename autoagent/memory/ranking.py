@@ -18,7 +18,7 @@ import numpy as np
 
 from autoagent.core.errors import ForModel, ForUser, ModelError
 from autoagent.core.frozen import dataclass
-from autoagent.core.memory import BEYOND, RUN_RECORD, Found, LeftOut, Recall, Reranker, RetrievedMemory, Wanted
+from autoagent.core.memory import BEYOND, RUN_RECORD, Filter, Found, LeftOut, Recall, Reranker, RetrievedMemory
 from autoagent.memory.texts import MAX_LINE, fitting_lines
 
 DAY = 86_400.0
@@ -108,7 +108,7 @@ def search_wider(
 
 
 def search_filtered(
-    best: Callable[[int], list[RetrievedMemory]], k: int, wanted: Wanted | None
+    best: Callable[[int], list[RetrievedMemory]], k: int, wanted: Filter | None
 ) -> list[RetrievedMemory]:
     """Return the first k wanted memories among the best MAX_SEARCHED. `best(count)` returns the best `count`.
 

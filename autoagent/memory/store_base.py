@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from autoagent.core.errors import ModelError
-from autoagent.core.memory import Change, Found, Known, RetrievedMemory, Wanted
+from autoagent.core.memory import Change, Filter, Found, MemoryFields, RetrievedMemory
 from autoagent.core.protocols import Embedder
 from autoagent.memory import texts
 from autoagent.memory.embedders.embedding import FLOAT, Embedding, Vector
@@ -93,7 +93,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
     def close(self) -> None:
         """Close the store."""
 
-    def put(self, text: str, *, durable: bool = True, **metadata: Unpack[Known]) -> int | None:
+    def put(self, text: str, *, durable: bool = True, **metadata: Unpack[MemoryFields]) -> int | None:
         """See MemoryStore."""
         parts = list(dict.fromkeys(texts.parts(text)))
         if not parts:
@@ -112,7 +112,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         with self._storage():
             return self._change(changes, whole=whole, durable=durable, expired=expired)
 
-    def search(self, query: str, k: int, skip: Skip = (), wanted: Wanted | None = None) -> Found:
+    def search(self, query: str, k: int, skip: Skip = (), wanted: Filter | None = None) -> Found:
         """See MemoryStore. Only the first `texts.PART` characters of the query count."""
         text = valid_text(query)[: texts.PART]
         near: list[RetrievedMemory] = []

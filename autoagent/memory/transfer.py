@@ -181,21 +181,22 @@ def read(path: Path, listen: Listen = lambda line: None) -> Export:
     """
     with as_state_errors(f"{path} cannot be used"), open_regular(path) as file:
         _check_size(path, file)
-        header = _header(path, file.readline(MAX_LINE_BYTES + 1))
+        header = _parse_header(path, file.readline(MAX_LINE_BYTES + 1))
         counts = [header[name] for name in ("memories", "trash", "dreams")]
         lines = enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 2)
-        records = ((number, _record(path, number, line)) for number, line in lines)
+        records = ((number, _parse_line(path, number, line)) for number, line in lines)
         pairs = [
-            (_memory(path, n, record, "t"), record.get("vector", True)) for n, record in islice(records, counts[0])
+            (_parse_memory(path, n, record, "t"), record.get("vector", True))
+            for n, record in islice(records, counts[0])
         ]
-        trash = [_memory(path, n, record, "forgotten") for n, record in islice(records, counts[1])]
-        dreams = [_dream(path, n, record) for n, record in islice(records, counts[2])]
+        trash = [_parse_memory(path, n, record, "forgotten") for n, record in islice(records, counts[1])]
+        dreams = [_parse_dream(path, n, record) for n, record in islice(records, counts[2])]
         for number, _ in records:
             raise StateError(f"{path}, line {number}: the header counts fewer lines. Export again.")
     if (count := len(pairs) + len(trash) + len(dreams)) != (total := sum(counts)):
         raise StateError(f"{path} ends after {count} of {total} lines; it is incomplete. Export again.")
     rows = {memory.text: row for row, (memory, embedded) in enumerate(pairs) if embedded}
-    vectors = _vectors(path, header["vectors"], len(pairs), rows, listen) if header.get("vectors") else None
+    vectors = _read_vectors(path, header["vectors"], len(pairs), rows, listen) if header.get("vectors") else None
     return Export(tuple(memory for memory, _ in pairs), tuple(trash), tuple(dreams), vectors)
 
 
@@ -268,8 +269,8 @@ def _check_size(path: Path, file: BufferedReader) -> None:
         raise StateError(f"{path} has {size:,} bytes; at most {MAX_FILE_BYTES:,} can be imported.")
 
 
-def _header(path: Path, line: bytes) -> dict[str, Any]:
-    record = _record(path, 1, line)
+def _parse_header(path: Path, line: bytes) -> dict[str, Any]:
+    record = _parse_line(path, 1, line)
     version = record.get("autoagent_memory")
     if not isinstance(version, int):
         raise StateError(f"{path} is not an exported memory: its first line is not a header.")
@@ -283,7 +284,7 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
     return record
 
 
-def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _parse_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE_BYTES:
         raise StateError(f"{path}, line {number}: is longer than {MAX_LINE_BYTES:,} bytes.")
     try:
@@ -295,7 +296,7 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return record
 
 
-def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> RetrievedMemory:
+def _parse_memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> RetrievedMemory:
     for name, kind in _FIELDS.items():
         if type(record.get(name)) is not kind:
             raise StateError(f"{path}, line {number}: {name!r} must be a {kind.__name__}.")
@@ -314,7 +315,7 @@ def _memory(path: Path, number: int, record: Mapping[str, Any], time: str) -> Re
     return RetrievedMemory(id=-1, score=0.0, t=t, stored=stored, **{name: record[name] for name in _FIELDS})
 
 
-def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
+def _parse_dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
     try:
         dream = from_plain(Dream, record.get("dream"))
         check_time(dream.t)
@@ -325,7 +326,7 @@ def _dream(path: Path, number: int, record: Mapping[str, Any]) -> Dream:
     return dream
 
 
-def _vectors(
+def _read_vectors(
     path: Path, identity: Mapping[str, Any], memories: int, rows: Mapping[str, int], listen: Listen
 ) -> Vectors | None:
     vectors_file = vectors_path(path)

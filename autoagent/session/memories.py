@@ -34,9 +34,9 @@ from autoagent.terminal.output import echo
 from autoagent.text.text_file import write_text
 
 if TYPE_CHECKING:  # these load numpy
+    from autoagent.memory.combined import CombinedMemory
     from autoagent.memory.living_memory import LifeRules, LivingMemory
     from autoagent.memory.ranking import RankingWeights
-    from autoagent.memory.wider import WiderMemory
 
 DAY = 86_400.0
 MINUTE = 60.0
@@ -92,8 +92,8 @@ def open_memory(
         weights=_ranking_weights(settings.embedder[0].words),
         clock=parts.ticks.over(store) if parts.ticks else time.time,
         trusted_only=parts.trusted_only,
-        hooks=replace(recall_hooks(), asked=(partial(order_by_model, rerank),) if rerank else ()),
-        tell=notify_memory_hooks,
+        hooks=replace(recall_hooks(), on_request=(partial(order_by_model, rerank),) if rerank else ()),
+        notify=notify_memory_hooks,
     )
     memory.take_usage = embedder.take_usage
     memory.hides = parts.hides
@@ -204,11 +204,11 @@ class UserMemory:
         rules = LifeRules(lives=LIVES)
         weights = _ranking_weights(self.words)
 
-        def tell(place: str, ids: Sequence[int], *dream: str) -> None:
+        def notify(place: str, ids: Sequence[int], *dream: str) -> None:
             notify_memory_hooks(place, [_HOOK_SIGN * id for id in ids], *dream)
 
         hooks = recall_hooks(_HOOK_SIGN)
-        memory = LivingMemory(store, journal, rules=rules, weights=weights, hooks=hooks, tell=tell)
+        memory = LivingMemory(store, journal, rules=rules, weights=weights, hooks=hooks, notify=notify)
         memory.take_usage = embedder.take_usage
         return memory
 
@@ -224,9 +224,9 @@ def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMem
 
 def open_agent_memory(
     settings: Settings, parts: MemoryParts, listen: Callable[[str], None], rerank: Callable[[str], str] | None
-) -> NoMemory | WiderMemory:
+) -> NoMemory | CombinedMemory:
     """Open an agent's memory, combined with the user's own if any. Raises like `open_memory`."""
-    from autoagent.memory.wider import WiderMemory
+    from autoagent.memory.combined import CombinedMemory
 
     folder_memory = open_memory(settings, parts, listen, rerank)
     if isinstance(folder_memory, NoMemory):
@@ -236,7 +236,7 @@ def open_agent_memory(
     def find(create: bool) -> LivingMemory | None:
         return user.open(listen) if user and (create or user.exists) else None
 
-    return WiderMemory(folder_memory, find, _ConsentDialog(user, parts.consent).ask_to_add, listen)
+    return CombinedMemory(folder_memory, find, _ConsentDialog(user, parts.consent).ask_to_add, listen)
 
 
 class _ConsentDialog:

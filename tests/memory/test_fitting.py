@@ -9,7 +9,7 @@ import pytest
 from bag_of_words import BagOfWords
 
 from autoagent.core.model import Usage
-from autoagent.memory.evidence import Question, terms
+from autoagent.memory.evidence import Query, terms
 from autoagent.memory.living_memory import MAX_PASSAGE, LivingMemory
 from autoagent.memory.sqlite.store import LocalStore
 
@@ -69,9 +69,9 @@ def test_being_pushed_is_no_use_and_being_asked_for_is(memory: LivingMemory) -> 
 
 def test_rare_words_cover_more_of_a_question_than_common_ones() -> None:
     assert terms("What is the port of the STAGING database?") == ["port", "staging", "database"]
-    asked = Question({"port": 900, "staging": 1, "database": 900}, 1000)
+    asked = Query({"port": 900, "staging": 1, "database": 900}, 1000)
     assert asked.coverage("a port and a database") < 0.2 < 0.8 < asked.coverage("staged on staging")
-    assert asked.coverage("nothing of it") == Question({}, 0).coverage("anything") == 0.0
+    assert asked.coverage("nothing of it") == Query({}, 0).coverage("anything") == 0.0
 
 
 def test_one_that_is_trusted_is_found_among_many_that_are_not(tmp_path: Path) -> None:
@@ -97,4 +97,4 @@ def test_a_fact_is_pushed_for_a_question_in_another_language_if_the_embedder_kno
 def test_a_passage_is_never_longer_than_asked() -> None:
     text = f"{'Nothing of it. ' * 9}{'The ferry ' + 'goes ' * 16 + 'early.'} {'Nothing of it. ' * 9}"
     for limit in range(20, len(text)):
-        assert len(Question({"ferry": 1}, 10).passage(text, limit)) <= limit
+        assert len(Query({"ferry": 1}, 10).passage(text, limit)) <= limit

@@ -11,11 +11,11 @@ from corrections import KEPT, REPLACED, UNSEEN_KEPT, UNSEEN_REPLACED
 
 from autoagent.core.errors import StateError
 from autoagent.core.memory import LIVES, RetrievedMemory
+from autoagent.memory.combined import CombinedMemory
 from autoagent.memory.duplicates import corrects
 from autoagent.memory.living_memory import LifeRules, LivingMemory
 from autoagent.memory.ranking import DAY
 from autoagent.memory.sqlite.store import LocalStore
-from autoagent.memory.wider import WiderMemory
 from autoagent.prompt import recollection_lines
 
 YEAR = 365 * DAY
@@ -110,10 +110,10 @@ def test_a_users_memory_that_cannot_be_read_takes_nothing_from_the_folders_core(
         raise StateError("memory.db is damaged.")
 
     said: list[str] = []
-    wider = WiderMemory(memory, damaged, lambda text: "", said.append)
+    combined = CombinedMemory(memory, damaged, lambda text: "", said.append)
     memory.add("Deploy only on Mondays.", source="user")
-    assert [found.text for found in wider.core()] == ["Deploy only on Mondays."]
-    wider.recall("When to deploy?")
+    assert [found.text for found in combined.core()] == ["Deploy only on Mondays."]
+    combined.recall("When to deploy?")
     assert said == ["Your own memory is left out: memory.db is damaged."]
 
 

@@ -128,7 +128,7 @@ class Life:
             rules=rules,
             weights=weights or RankingWeights(diversity=0),
             clock=lambda: self.now,
-            tell=lambda *told: self.told.append(told),
+            notify=lambda *told: self.told.append(told),
         )
         self.asked: list[str] = []
         self.told: list[tuple[Any, ...]] = []
@@ -358,7 +358,7 @@ def test_what_another_process_used_meanwhile_is_not_forgotten(tmp_path: Path) ->
     store = Slow(tmp_path, BagOfWords())
     now = [0.0]
     told: list[tuple[Any, ...]] = []
-    memory = LivingMemory(store, rules=RULES, clock=lambda: now[0], tell=lambda *what: told.append(what))
+    memory = LivingMemory(store, rules=RULES, clock=lambda: now[0], notify=lambda *what: told.append(what))
     with memory as living, LocalStore(tmp_path, BagOfWords()) as other:
         for text in ("red apples", "green pears"):
             living.add(text)
@@ -475,7 +475,7 @@ def test_kill_9_loses_no_memory_and_moves_no_level_twice(tmp_path: Path, trials:
 
 
 def reranking(folder: Path, answer: Callable[[str], str]) -> LivingMemory:
-    hooks = RecallHooks(asked=(partial(order_by_model, answer),))
+    hooks = RecallHooks(on_request=(partial(order_by_model, answer),))
     return LivingMemory(LocalStore(folder, BagOfWords()), rules=RULES, clock=lambda: 0.0, hooks=hooks)
 
 

@@ -13,25 +13,26 @@ from autoagent.core.model import Usage
 from autoagent.memory.living_memory import LivingMemory
 
 
-class WiderMemory:
+class CombinedMemory:
     """Recall from the folder's and the user's memory, storing only the kind USER in the latter. Satisfies Memory.
 
-    `find(create)` opens the user's memory, or returns None if it is missing and not to be created. `refusal(text)` may
-    ask the user, and returns why the text may not be added to it, or ''. If the user's memory cannot be read, `say`
-    reports why, once, and only the folder's is recalled. Recalled memories of the user count as private.
+    `open_user_memory(create)` returns the user's memory, or None if it is missing and not to be created.
+    `refusal(text)` may ask the user, and returns why the text may not be added to it, or ''. If the user's memory
+    cannot be read, `listen` receives the reason, once, and only the folder's is recalled. Recalled memories of the user
+    count as private.
     """
 
     def __init__(
         self,
         folder_memory: LivingMemory,
-        find: Callable[[bool], LivingMemory | None],
+        open_user_memory: Callable[[bool], LivingMemory | None],
         refusal: Callable[[str], str],
-        say: Callable[[str], None],
+        listen: Callable[[str], None],
     ) -> None:
         self._folder_memory = folder_memory
-        self._find = find
+        self._open_user_memory = open_user_memory
         self._refusal = refusal
-        self._say = say
+        self._listen = listen
         self._user: LivingMemory | None = None
         self._problem = ""
 
@@ -63,7 +64,7 @@ class WiderMemory:
             user = self._user_memory()
             user_recall = user.recall(query, k, **options) if user else Recall()
         except (ModelError, StateError) as error:
-            self._leave_out(error)
+            self._report_unreadable(error)
             return recalls
         top = max(_best_evidence(recalls), _best_evidence(user_recall))
         recalls, user_recall = _rescale(recalls, top), _rescale(user_recall, top)
@@ -79,16 +80,16 @@ class WiderMemory:
             user = self._user_memory()
             user_core = user.core() if user else []
         except StateError as error:
-            self._leave_out(error)
+            self._report_unreadable(error)
             user_core = []
         both = (*self._folder_memory.core(), *map(_of_user, user_core))
         return sorted(both, key=lambda memory: (memory.core_rank, -memory.t))
 
-    def _leave_out(self, error: Exception) -> None:
-        """Say once why the user's own memory is not read."""
+    def _report_unreadable(self, error: Exception) -> None:
+        """Report once why the user's own memory is not read."""
         if str(error) != self._problem:
             self._problem = str(error)
-            self._say(f"Your own memory is left out: {error}")
+            self._listen(f"Your own memory is left out: {error}")
 
     def keep_in_core(self, memory: int, *, kept: bool, public: bool = False) -> bool:
         place = self._folder_memory if memory >= 0 else self._user_memory()
@@ -125,7 +126,7 @@ class WiderMemory:
 
     def _user_memory(self, *, create: bool = False) -> LivingMemory | None:
         if self._user is None:
-            self._user = self._find(create)
+            self._user = self._open_user_memory(create)
         return self._user
 
 
@@ -144,7 +145,7 @@ def _rescale(recall: Recall, top: float) -> Recall:
 
 
 def _of_user(memory: RetrievedMemory) -> RetrievedMemory:
-    """Return one of the user's own memories as seen by a run."""
+    """Return one of the user's own memories as a run sees it."""
     source = memory.source if memory.private or memory.public else ", ".join(filter(None, (PRIVATE, memory.source)))
     newer = memory.superseded_by
     return replace(memory, id=-memory.id, source=source if newer is None else link_to_newer(source, -newer))
