@@ -1,10 +1,11 @@
-"""A small real embedder: a text is the sum of its words' directions, which a hash gives."""
+"""A small real embedder: a text is the sum of its words' directions, which a hash gives; and one that can fail."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from autoagent.core.errors import ModelError
 from autoagent.core.model import Usage
 
 
@@ -27,3 +28,18 @@ class BagOfWords:
             total += np.random.default_rng(seed).standard_normal(self.dim)
         length = np.linalg.norm(total)
         return (total / length if length else total).astype("<f4")
+
+
+class Wavering(BagOfWords):
+    """An endpoint that fails while it is `down`, and gives the vectors of `refused` for the texts there."""
+
+    def __init__(self, refused: Mapping[str, bytes] | None = None, *, down: bool = False) -> None:
+        super().__init__()
+        self.refused = refused or {}
+        self.down = down
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
+        if self.down:
+            raise ModelError("The endpoint is down.")
+        vectors, usage = super().embed(texts)
+        return [self.refused.get(text, vector) for text, vector in zip(texts, vectors, strict=True)], usage

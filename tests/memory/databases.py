@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -37,6 +38,14 @@ class Backend(contextlib.ExitStack):
         make = BACKENDS.find(self.kind).open
         assert make is not None
         return make(StoreOpening(self.place, self.index, Path(self.place) / self.index, embedder, listen))
+
+
+def putting(backend: Backend, prefix: str, count: int) -> subprocess.Popen[str]:
+    """A process that puts so many memories, named by the prefix, and prints each acknowledged id."""
+    folder = Path(__file__).parent
+    command = [sys.executable, folder / "putting.py", backend.kind, backend.place, backend.index, prefix, str(count)]
+    env = {**os.environ, "PYTHONPATH": str(folder.parent)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
 @contextlib.contextmanager

@@ -6,10 +6,12 @@ from autoagent.core.memory import GONE, Change
 from autoagent.core.protocols import MemoryStore
 
 
-def put(store: MemoryStore, text: str, t: float = 0.0, **given: Any) -> int | None:
+def put(store: MemoryStore, text: str, t: float = 1.0, **given: Any) -> int:
     """`given` may hold kind, source, trusted, run and step."""
-    said = {"kind": "note", "source": "", "trusted": True, "run": "", "step": 0, **given}
-    return store.put(text, t=t, **said)
+    fields = {"kind": "note", "source": "", "trusted": True, "run": "", "step": 0, **given}
+    id = store.put(text, t=t, **fields)
+    assert id is not None
+    return id
 
 
 def restore(store: MemoryStore, id: int, t: float) -> bool:

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from bag_of_words import BagOfWords
-from databases import Backend
-from defaults import forget, restore
+from bag_of_words import BagOfWords, Wavering
+from databases import Backend, putting
+from defaults import forget, put, restore
 
-from autoagent.core.errors import ModelError
 from autoagent.core.memory import Change, RetrievedMemory
 from autoagent.core.model import Usage
 from autoagent.core.protocols import MemoryStore
 from autoagent.memory.embedders.lazy import LazyEmbedder
 from autoagent.memory.texts import PART
-
-
-def put(store: MemoryStore, text: str, **known: Any) -> int:
-    values = {"t": 1.0, "kind": "note", "source": "", "trusted": True, "run": "", "step": 0, **known}
-    id = store.put(text, **values)
-    assert id is not None
-    return id
 
 
 def texts_of(memories: Sequence[RetrievedMemory]) -> list[str]:
@@ -72,10 +59,11 @@ def test_when_a_text_was_stored_stays_whatever_its_time_is(store: MemoryStore) -
     assert [memory.made for memory in store.listed()] == [6.0], "it was stored again"
 
 
-def test_lone_surrogates_are_replaced(store: MemoryStore) -> None:
-    put(store, "half a \ud83e letter")
-    assert texts_of(store.listed()) == ["half a \ufffd letter"]
-    assert store.find("half a \ud83e letter") is not None
+def test_lone_surrogates_are_replaced_and_pairs_joined(store: MemoryStore) -> None:
+    put(store, "half a \ud83e letter, \ud83d\ude00", source="\udc80.txt")
+    [found] = store.search("letter \ud800", 1).near
+    assert (found.text, found.source) == ("half a \ufffd letter, \U0001f600", "\ufffd.txt")
+    assert store.find("half a \ud83e letter, \ud83d\ude00") is not None
 
 
 @pytest.mark.parametrize("text", ["", "  \n\t"])
@@ -84,13 +72,16 @@ def test_what_has_no_content_is_not_kept(store: MemoryStore, text: str) -> None:
     assert store.stats().count == 0
 
 
-def test_a_long_text_becomes_several_memories(store: MemoryStore) -> None:
-    text = "".join(f"sentence number {number} of a long page\n" for number in range(600))
-    first = put(store, text)
+def test_a_long_text_becomes_memories_that_join_to_the_whole(store: MemoryStore) -> None:
+    text = "".join(f"line {n} about pears\n" for n in range(1000)) + "".join(map(str, range(PART))) + " the end is near"
+    first = put(store, text, source="book")
     parts = sorted(texts_of(store.listed()), key=text.index)
-    assert len(parts) > 1 and "".join(parts) == text
+    assert "".join(parts) == text and max(map(len, parts)) <= PART
+    assert parts[0].endswith("\n"), "it is cut after a line"
+    assert texts_of(store.search("near end", 1).near) == parts[-1:]
     head = store.find(parts[0])
     assert head is not None and head.id == first
+    assert {memory.source for memory in store.listed()} == {"book"}
 
 
 def test_the_same_text_is_the_same_memory(store: MemoryStore) -> None:
@@ -139,7 +130,7 @@ def test_a_forgotten_memory_is_gone_for_good(store: MemoryStore) -> None:
 
 
 def test_what_was_put_is_there_for_whoever_opens_the_memory_next(backend: Backend) -> None:
-    backend.open().put("a fact", t=1.0, kind="note", source="", trusted=True, run="", step=0)
+    put(backend.open(), "a fact")
     assert texts_of(backend.open().listed()) == ["a fact"]
     assert texts_of(backend.open().search("a fact", 1).near) == ["a fact"]
 
@@ -316,40 +307,26 @@ def test_another_embedder_gets_vectors_of_its_own(backend: Backend) -> None:
     assert (stats.count, stats.embedder, stats.dim) == (301, "bag-of-words-32", 32) and stats.bytes > 0
 
 
-class Wavering:
-    """An embedder that fails as long as it is `down`, and always at the texts it will not take."""
-
-    def __init__(self) -> None:
-        self._words = BagOfWords()
-        self.name, self.dim = self._words.name, self._words.dim
-        self.down = False
-        self.refused = {"poison": b"", "not a number": np.full(self.dim, np.nan, "<f4").tobytes()}
-
-    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
-        if self.down:
-            raise ModelError("The endpoint is down.")
-        vectors, usage = self._words.embed(texts)
-        return [self.refused.get(text, vector) for text, vector in zip(texts, vectors, strict=True)], usage
-
-
 def test_a_memory_that_could_not_be_embedded_is_embedded_later(backend: Backend) -> None:
     embedder, lines = Wavering(), []
     store = backend.open(embedder, lines.append)
     put(store, "red apples")
     embedder.down = True
     id = put(store, "red wine")
-    assert "The endpoint is down." in lines[0]
+    problem = "Memories are kept, but found only by their words until they are embedded: The endpoint is down."
     assert store.vectors([id]) == {}
     assert set(texts_of(store.search("red", 5).worded)) == {"red apples", "red wine"}
-    assert "down" in store.search("red", 5).problem
+    assert "endpoint is down" in store.search("red", 5).problem
+    assert lines == [problem]
     embedder.down = False
     assert set(texts_of(store.search("red", 5).near)) == {"red apples", "red wine"}
     assert len(store.vectors([id])) == 1
 
 
 def test_bad_vectors_are_kept_out_and_named(backend: Backend) -> None:
-    embedder, lines = Wavering(), []
-    store = backend.open(embedder, lines.append)
+    lines: list[str] = []
+    not_a_number = np.full(64, np.nan, "<f4").tobytes()
+    store = backend.open(Wavering({"poison": b"", "not a number": not_a_number}), lines.append)
     ids = [put(store, text) for text in ("poison", "not a number", "good fruit")]
     assert len(lines) == 2 and all("no usable vector for 1" in line for line in lines)
     assert texts_of(store.search("good poison", 5).near) == ["good fruit"]
@@ -359,12 +336,7 @@ def test_bad_vectors_are_kept_out_and_named(backend: Backend) -> None:
 
 @pytest.mark.slow
 def test_two_processes_put_a_hundred_memories_each(backend: Backend) -> None:
-    program, address = Path(__file__).with_name("putting.py"), (backend.kind, backend.place, backend.index)
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    writers = [
-        subprocess.Popen([sys.executable, program, *address, prefix, "100"], stdout=subprocess.PIPE, text=True, env=env)
-        for prefix in ("left", "right")
-    ]
+    writers = [putting(backend, prefix, 100) for prefix in ("left", "right")]
     acknowledged = [int(line) for writer in writers for line in writer.communicate()[0].split()]
     assert [writer.returncode for writer in writers] == [0, 0]
     store = backend.open()

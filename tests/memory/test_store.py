@@ -5,16 +5,15 @@ import signal
 import sqlite3
 import stat
 import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
-from bag_of_words import BagOfWords
+from bag_of_words import BagOfWords, Wavering
+from databases import Backend, putting
 from defaults import forget, put
 
 from autoagent.core.errors import ModelError, StateError
@@ -23,14 +22,17 @@ from autoagent.core.model import Usage
 from autoagent.memory.embedders.lazy import LazyEmbedder
 from autoagent.memory.living_memory import LivingMemory
 from autoagent.memory.sqlite.store import LocalStore
-from autoagent.memory.texts import PART
-
-ADDING = Path(__file__).with_name("adding.py")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "state" / "memory"
+
+
+@pytest.fixture
+def memory(folder: Path) -> Iterator[LocalStore]:
+    with LocalStore(folder, BagOfWords(), random=Random(1)) as memory:
+        yield memory
 
 
 class Vectors:
@@ -43,27 +45,12 @@ class Vectors:
         return [self._rows[int(text)].tobytes() for text in texts], Usage()
 
 
-class Failing(BagOfWords):
-    """An endpoint that can be down, or answer with vectors that are none."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.down = False
-        self.answer: bytes | None = None
-
-    def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
-        if self.down:
-            raise ModelError("The endpoint is down; try again later.")
-        vectors, usage = super().embed(texts)
-        return ([self.answer] * len(texts) if self.answer is not None else vectors), usage
+def near(store: LocalStore, query: str, k: int = 10) -> list[RetrievedMemory]:
+    return list(store.search(query, k).near)
 
 
 def texts_of(store: LocalStore, query: str, k: int = 10) -> list[str]:
-    return [memory.text for memory in store.search(query, k).near]
-
-
-def near(store: LocalStore, query: str, k: int = 10, **given: Any) -> list[RetrievedMemory]:
-    return list(store.search(query, k, **given).near)
+    return [memory.text for memory in near(store, query, k)]
 
 
 # Keeping and finding
@@ -128,58 +115,32 @@ def test_a_query_without_a_direction_recalls_none(folder: Path) -> None:
         assert texts_of(memory, "0") == ["0"]
 
 
-def test_lone_surrogates_are_replaced_and_pairs_joined(folder: Path) -> None:
-    with LocalStore(folder, BagOfWords()) as memory:
-        put(memory, "caf\udce9 \ud83d\ude00 apples", source="\udc80.txt")
-        [found] = near(memory, "apples \ud800")
-    assert found.text == "caf\ufffd \U0001f600 apples"
-    assert found.source == "\ufffd.txt"
+def test_a_forgotten_memory_does_not_come_back_nor_its_id(memory: LocalStore) -> None:
+    for number in range(50):
+        put(memory, f"apples {number}")
+    keep = put(memory, "apples to keep")
+    for m in memory.listed():
+        assert m.id == keep or forget(memory, m.id)
+    assert texts_of(memory, "apples") == ["apples to keep"]
+    assert forget(memory, keep)
+    assert not forget(memory, keep)
+    assert near(memory, "apples") == []
+    assert put(memory, "apples to keep") > keep
+    assert texts_of(memory, "apples") == ["apples to keep"]
 
 
-@pytest.mark.slow
-def test_a_long_text_becomes_memories_that_join_to_the_whole(folder: Path) -> None:
-    text = "".join(f"line {n} about pears\n" for n in range(5000)) + "".join(map(str, range(PART))) + " the end is near"
-    with LocalStore(folder, BagOfWords()) as memory:
-        first = put(memory, text, source="book")
-        parts = sorted(memory.listed(), key=lambda m: m.id)
-        assert texts_of(memory, "near end", 1) == [parts[-1].text]
-    assert parts[0].id == first
-    assert "".join(part.text for part in parts) == text
-    assert max(len(part.text) for part in parts) <= PART
-    assert parts[0].text.endswith("\n")  # cut after a line
-    assert {part.source for part in parts} == {"book"}
-
-
-def test_a_forgotten_memory_does_not_come_back_nor_its_id(folder: Path) -> None:
-    with LocalStore(folder, BagOfWords()) as memory:
-        for number in range(50):
-            put(memory, f"apples {number}")
-        keep = put(memory, "apples to keep")
-        for m in memory.listed():
-            assert m.id == keep or forget(memory, m.id)
-        assert texts_of(memory, "apples") == ["apples to keep"]
-        assert keep is not None and forget(memory, keep)
-        assert not forget(memory, keep)
-        assert near(memory, "apples") == []
-        again = put(memory, "apples to keep")
-        assert again is not None and again > keep
-        assert texts_of(memory, "apples") == ["apples to keep"]
-
-
-def test_stats_say_what_there_is(folder: Path) -> None:
-    with LocalStore(folder, BagOfWords()) as memory:
-        put(memory, "red apples")
-        stats = memory.stats()
-        on_disk = sum(file.stat().st_size for file in folder.iterdir())
+def test_stats_say_what_there_is(memory: LocalStore, folder: Path) -> None:
+    put(memory, "red apples")
+    stats = memory.stats()
+    on_disk = sum(file.stat().st_size for file in folder.iterdir())
     assert (stats.count, stats.embedder, stats.dim) == (1, "bag-of-words-64", 64)
     assert stats.place == str(folder)
     assert stats.bytes == on_disk > 64 * 4
 
 
-def test_only_the_owner_can_read_it(folder: Path) -> None:
-    with LocalStore(folder, BagOfWords()) as memory:
-        put(memory, "red apples")
-        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+def test_only_the_owner_can_read_it(memory: LocalStore, folder: Path) -> None:
+    put(memory, "red apples")
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert set(modes) >= {"memory.db", "memory.db-wal", "vectors-1.f32", "lock"}
     assert set(modes.values()) == {0o600}
@@ -192,23 +153,21 @@ def worded(store: LocalStore, query: str, k: int = 10) -> list[str]:
     return [memory.text for memory in store.search(query, k).worded]
 
 
-def test_memories_are_found_by_any_of_their_words_the_rarest_first(folder: Path) -> None:
-    with LocalStore(folder, BagOfWords()) as memory:
-        for text in ("the red apples", "the green pears", "the pears of the north", "tea"):
-            put(memory, text)
-        assert worded(memory, "red pears") == ["the red apples", "the green pears", "the pears of the north"]
-        first, *_ = memory.search("red pears", 10).worded
-        assert first.score > 0 and first.level == 0
-        assert worded(memory, "pears", 1) == ["the green pears"]  # of equal ones the shorter
-        assert worded(memory, "coffee") == []
-        assert worded(memory, "tea", 0) == []
+def test_memories_are_found_by_any_of_their_words_the_rarest_first(memory: LocalStore) -> None:
+    for text in ("the red apples", "the green pears", "the pears of the north", "tea"):
+        put(memory, text)
+    assert worded(memory, "red pears") == ["the red apples", "the green pears", "the pears of the north"]
+    first, *_ = memory.search("red pears", 10).worded
+    assert first.score > 0 and first.level == 0
+    assert worded(memory, "pears", 1) == ["the green pears"]  # of equal ones the shorter
+    assert worded(memory, "coffee") == []
+    assert worded(memory, "tea", 0) == []
 
 
-def test_words_are_found_whatever_their_case_and_accents(folder: Path) -> None:
-    with LocalStore(folder, BagOfWords()) as memory:
-        for text in ("Der Müller wohnt in der Straße 5", "Le café est fermé", "ТЕЛЕФОН брата"):
-            put(memory, text)
-        found = {query: worded(memory, query) for query in ("mu\u0308ller", "MULLER", "Straße", "CAFE", "телефон")}
+def test_words_are_found_whatever_their_case_and_accents(memory: LocalStore) -> None:
+    for text in ("Der Müller wohnt in der Straße 5", "Le café est fermé", "ТЕЛЕФОН брата"):
+        put(memory, text)
+    found = {query: worded(memory, query) for query in ("mu\u0308ller", "MULLER", "Straße", "CAFE", "телефон")}
     assert [len(texts) for texts in found.values()] == [1, 1, 1, 1, 1]
     assert found["CAFE"] == ["Le café est fermé"]
 
@@ -221,42 +180,38 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("query", HOSTILE, ids=range(len(HOSTILE)))
-def test_no_query_is_taken_for_the_language_of_the_index(folder: Path, query: str) -> None:
-    with LocalStore(folder, BagOfWords()) as memory:
-        put(memory, "tea is hot")
-        assert worded(memory, query) == (["tea is hot"] if "tea" in query else [])
+def test_no_query_is_taken_for_the_language_of_the_index(memory: LocalStore, query: str) -> None:
+    put(memory, "tea is hot")
+    assert worded(memory, query) == (["tea is hot"] if "tea" in query else [])
 
 
 # Changes, samples and the trash
 
 
-def test_a_change_counts_once_where_it_is_given_twice(folder: Path) -> None:
-    with LocalStore(folder, BagOfWords()) as memory:
-        assert memory.change([Change(put(memory, "red apples", 10.5) or 0, (10.5, 0), 20.0, None)] * 2) == 1
+def test_a_change_counts_once_where_it_is_given_twice(memory: LocalStore) -> None:
+    assert memory.change([Change(put(memory, "red apples", 10.5), (10.5, 0), 20.0, None)] * 2) == 1
 
 
-def test_a_sample_is_random_without_repeats_and_below_the_level(folder: Path) -> None:
-    with LocalStore(folder, BagOfWords(), random=Random(1)) as memory:
-        assert memory.sample(5, 4) == []
-        for number in range(200):
-            id = put(memory, f"fact {number}", 0.0)
-            if number % 2 and id is not None:
-                memory.change([Change(id, (0.0, 0), 0.0, 4)])
-        drawn = [memory.sample(10, 4) for _ in range(50)]
-        assert all(len({m.id for m in some}) == 10 and all(m.level < 4 for m in some) for some in drawn)
-        assert len({m.id for some in drawn for m in some}) > 90  # of the 100 that can be drawn
-        assert len(memory.sample(10_000, 4)) == 100
-        assert len(memory.sample(10_000, 5)) == 200
-        assert memory.sample(0, 4) == memory.sample(-3, 4) == memory.sample(5, 0) == []
+def test_a_sample_is_random_without_repeats_and_below_the_level(memory: LocalStore) -> None:
+    assert memory.sample(5, 4) == []
+    for number in range(200):
+        id = put(memory, f"fact {number}", 0.0)
+        if number % 2:
+            memory.change([Change(id, (0.0, 0), 0.0, 4)])
+    drawn = [memory.sample(10, 4) for _ in range(50)]
+    assert all(len({m.id for m in some}) == 10 and all(m.level < 4 for m in some) for some in drawn)
+    assert len({m.id for some in drawn for m in some}) > 90  # of the 100 that can be drawn
+    assert len(memory.sample(10_000, 4)) == 100
+    assert len(memory.sample(10_000, 5)) == 200
+    assert memory.sample(0, 4) == memory.sample(-3, 4) == memory.sample(5, 0) == []
 
 
 @pytest.mark.slow
-def test_a_sample_is_found_where_most_ids_are_gone(folder: Path) -> None:
-    with LocalStore(folder, BagOfWords(), random=Random(1)) as memory:
-        ids = [put(memory, f"fact {number}") for number in range(300)]
-        for id in ids[1:-1]:
-            assert id is not None and forget(memory, id)
-        assert sorted(m.text for m in memory.sample(5, 4)) == ["fact 0", "fact 299"]
+def test_a_sample_is_found_where_most_ids_are_gone(memory: LocalStore) -> None:
+    ids = [put(memory, f"fact {number}") for number in range(300)]
+    for id in ids[1:-1]:
+        assert forget(memory, id)
+    assert sorted(m.text for m in memory.sample(5, 4)) == ["fact 0", "fact 299"]
 
 
 def test_a_memory_of_the_first_version_is_brought_up_to_this_one(folder: Path) -> None:
@@ -281,7 +236,7 @@ def test_older_memories_get_the_day_of_their_run_or_that_of_their_last_use(folde
     with LocalStore(folder, BagOfWords()) as memory:
         put(memory, "red apples", 5e9, run="20231106-120000-aaaa")
         put(memory, "green pears", 6e9)
-        [gone] = [put(memory, "blue plums", 7e9)]
+        gone = put(memory, "blue plums", 7e9)
         memory.change([Change(gone, (7e9, 0), 8e9, None)])
     with closing(sqlite3.connect(folder / "memory.db")) as db:
         for table in ("memories", "trash"):
@@ -317,21 +272,6 @@ def test_the_same_name_with_another_dimension_is_another_embedder(folder: Path) 
         assert texts_of(memory, "1") == ["1"]
 
 
-def test_a_memory_is_kept_while_the_embedder_fails_and_recalled_afterwards(folder: Path) -> None:
-    embedder = Failing()
-    said: list[str] = []
-    embedder.down = True
-    with LocalStore(folder, embedder, listen=said.append) as memory:
-        assert put(memory, "red apples") is not None
-        assert "endpoint is down" in memory.search("apples", 10).problem
-        embedder.down = False
-        assert texts_of(memory, "apples") == ["red apples"]
-    assert said == [
-        "Memories are kept, but found only by their words until they are embedded: "
-        "The endpoint is down; try again later."
-    ]
-
-
 @pytest.mark.parametrize(
     "vector",
     [
@@ -345,14 +285,13 @@ def test_a_memory_is_kept_while_the_embedder_fails_and_recalled_afterwards(folde
     ids=["NaN", "infinity", "no unit", "other dimension", "half a number", "nothing"],
 )
 def test_vectors_that_are_none_are_not_stored_and_the_text_is(folder: Path, vector: bytes) -> None:
-    embedder = Failing()
+    embedder = Wavering({"red apples": vector, "apples": vector})
     said: list[str] = []
     with LocalStore(folder, embedder, listen=said.append) as memory:
         put(memory, "green pears")
-        embedder.answer = vector
         put(memory, "red apples")
         assert "bag-of-words-64 did not give a unit vector of 64" in memory.search("apples", 10).problem
-        embedder.answer = None
+        embedder.refused = {}
         assert sorted(texts_of(memory, "apples pears")) == ["green pears", "red apples"]
     assert len(said) == 1 and "no usable vector for 1" in said[0]
 
@@ -399,45 +338,32 @@ def test_an_embedder_that_fails_midway_is_not_asked_for_every_text(folder: Path)
 # Damage
 
 
-def test_damaged_vectors_are_noticed_and_made_anew(folder: Path) -> None:
-    facts = [f"fact {number} about pears" for number in range(40)]
+@pytest.mark.parametrize(
+    "left", [None, 0, 100, 64 * 4 * 20 + 7], ids=["a changed bit", "nothing", "half a row", "half a file"]
+)
+def test_vectors_that_are_damaged_or_lost_are_made_anew_once(folder: Path, left: int | None) -> None:
     with LocalStore(folder, BagOfWords()) as memory:
-        for fact in facts:
-            put(memory, fact)
+        for number in range(40):
+            put(memory, f"fact {number} about pears")
         before = near(memory, "fact 17")
     vectors = folder / "vectors-1.f32"
     damaged = bytearray(vectors.read_bytes())
     damaged[17 * 64 * 4 + 3] ^= 0x80
-    vectors.write_bytes(damaged)
+    vectors.write_bytes(damaged if left is None else damaged[:left])
     said: list[str] = []
     with LocalStore(folder, BagOfWords(), listen=said.append) as memory:
         assert near(memory, "fact 17") == before
         put(memory, "one more fact")
-    assert said == [f"{vectors} was damaged; 40 of its vectors are computed again from their texts."]
     with LocalStore(folder, BagOfWords(), listen=said.append) as memory:
         assert near(memory, "fact 17", 1) == before[:1]
-    assert len(said) == 1  # it is whole again
+    assert said == [f"{vectors} was damaged; 40 of its vectors are computed again from their texts."]
 
 
-@pytest.mark.parametrize("left", [0, 100, 64 * 4 * 20 + 7], ids=["nothing", "half a row", "half a file"])
-def test_a_vector_file_that_lost_its_end_is_completed(folder: Path, left: int) -> None:
-    with LocalStore(folder, BagOfWords()) as memory:
-        for number in range(40):
-            put(memory, f"fact {number} about pears")
-        before = near(memory, "fact 33")
-    os.truncate(folder / "vectors-1.f32", left)
-    said: list[str] = []
-    with LocalStore(folder, BagOfWords(), listen=said.append) as memory:
-        assert near(memory, "fact 33") == before
-    assert len(said) == 1 and "was damaged" in said[0]
-
-
-def test_a_vector_file_that_is_gone_is_made_anew_even_while_it_is_in_use(folder: Path) -> None:
-    with LocalStore(folder, BagOfWords()) as memory:
-        put(memory, "red apples")
-        before = near(memory, "apples")
-        (folder / "vectors-1.f32").unlink()
-        assert near(memory, "apples") == before
+def test_a_vector_file_that_is_gone_is_made_anew_even_while_it_is_in_use(memory: LocalStore, folder: Path) -> None:
+    put(memory, "red apples")
+    before = near(memory, "apples")
+    (folder / "vectors-1.f32").unlink()
+    assert near(memory, "apples") == before
 
 
 def test_rows_that_a_crash_left_are_written_over(folder: Path) -> None:
@@ -487,8 +413,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def adding(folder: Path, prefix: str, count: int) -> subprocess.Popen[str]:
-    command = [sys.executable, str(ADDING), str(folder), prefix, str(count)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return putting(Backend("local", str(folder.parent), folder.name), prefix, count)
 
 
 @pytest.mark.parametrize(
@@ -510,14 +435,13 @@ def test_processes_that_add_at_once_lose_nothing(folder: Path, processes: int, e
     assert (folder / "vectors-1.f32").stat().st_size == processes * each * 64 * 4
 
 
-def test_what_another_process_adds_is_found_at_once(folder: Path) -> None:
-    with LocalStore(folder, BagOfWords()) as memory:
-        put(memory, "red apples")
-        assert texts_of(memory, "other fact 2", 1) != ["other fact 2"]
-        process = adding(folder, "other", 3)
-        process.communicate(timeout=60)
-        assert texts_of(memory, "other fact 2", 1) == ["other fact 2"]
-        assert memory.stats().count == 4
+def test_what_another_process_adds_is_found_at_once(memory: LocalStore, folder: Path) -> None:
+    put(memory, "red apples")
+    assert texts_of(memory, "other fact 2", 1) != ["other fact 2"]
+    process = adding(folder, "other", 3)
+    process.communicate(timeout=60)
+    assert texts_of(memory, "other fact 2", 1) == ["other fact 2"]
+    assert memory.stats().count == 4
 
 
 @pytest.mark.parametrize("acknowledged", [1, 2, 40, 150])
