@@ -30,14 +30,12 @@ class Backend(contextlib.ExitStack):
 
     def open(self, embedder: Embedder | None = None, listen: Callable[[str], None] = lambda line: None) -> MemoryStore:
         """A store of this memory, closed with the backend."""
-        store = self._made(embedder or BagOfWords(), listen)
+        open_store = BACKENDS.find(self.kind).open
+        assert open_store is not None
+        folder = Path(self.place) / self.index
+        store = open_store(StoreOpening(self.place, self.index, folder, embedder or BagOfWords(), listen))
         self.callback(store.close)
         return store
-
-    def _made(self, embedder: Embedder, listen: Callable[[str], None]) -> MemoryStore:
-        make = BACKENDS.find(self.kind).open
-        assert make is not None
-        return make(StoreOpening(self.place, self.index, Path(self.place) / self.index, embedder, listen))
 
 
 def putting(backend: Backend, prefix: str, count: int) -> subprocess.Popen[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autoagent.memory.sqlite.database import connect, writing
-from autoagent.memory.sqlite.vector_space import MIN_VALUES_FOR_BITS, VectorSpace
+from autoagent.memory.sqlite.vector_space import MIN_VALUES_FOR_BITS, VectorSpace, highest
 from autoagent.memory.sqlite.vectors import BLOCK, Damaged, Vectors
 
 DIM = 2048
@@ -24,13 +24,15 @@ WIDTH = DIM * 4
 PUT = "INSERT INTO memories (id, text, hash, kind, source, trusted, t, run, step) VALUES (?, ?, ?, '', '', 1, 0, '', 0)"
 
 
+def unit(rows: np.ndarray) -> Vectors:
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype("<f4")
+
+
 def groups(rows: int, seed: int = 1, dim: int = DIM) -> Vectors:
     """Unit vectors, each ten of which are near to one another, and far from all others."""
     dice = np.random.default_rng(seed)
     centres = dice.standard_normal((rows // GROUP, 1, dim), np.float32)
-    vectors = (centres + 0.3 * dice.standard_normal((rows // GROUP, GROUP, dim), np.float32)).reshape(-1, dim)
-    unit: Vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    return unit
+    return unit((centres + 0.3 * dice.standard_normal((rows // GROUP, GROUP, dim), np.float32)).reshape(-1, dim))
 
 
 class Opened:
@@ -96,6 +98,30 @@ def few(tmp_path: Path) -> Iterator[Opened]:
     opened = Opened(tmp_path / "memory", 16)
     yield opened
     opened.db.close()
+
+
+# The highest scores
+
+
+@pytest.mark.parametrize("n", [0, 1, 9, 10, 11, 500, 3000])
+def test_it_finds_what_a_search_through_all_finds(n: int) -> None:
+    random = np.random.default_rng(n)
+    vectors, query = unit(random.standard_normal((n, 32))), unit(random.standard_normal((1, 32)))[0]
+    scores = vectors @ query
+    slowly = sorted((row for row in range(n) if float(vectors[row] @ query) > 0), key=lambda row: -scores[row])
+    assert highest(scores, 10).tolist() == slowly[:10]
+
+
+def test_of_equal_scores_the_lower_row_comes_first_also_at_the_edge() -> None:
+    scores = np.array([0.5, 0.9, 0.5, 0.9, 0.5, 0.5], "<f4")
+    assert highest(scores, 4).tolist() == [1, 3, 0, 2]
+    assert highest(scores, 6).tolist() == [1, 3, 0, 2, 4, 5]
+
+
+def test_what_shares_no_direction_does_not_come_back() -> None:
+    scores = np.array([0.0, -0.2, 0.1, -1.0], "<f4")
+    assert highest(scores, 10).tolist() == [2]
+    assert highest(np.zeros(3, "<f4"), 2).tolist() == []
 
 
 # Few
