@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from autoagent.agent.stats import RunStats
 from autoagent.core.codec import LATEST_TIME, event_from_line, event_to_dict
 from autoagent.core.commands import Call
 from autoagent.core.errors import StateError
-from autoagent.core.events import Checked, Event, Feedback, Forked, Prompted, Snapshot
+from autoagent.core.events import Checked, Event, Feedback, Forked, Prompted, Snapshot, Started
 from autoagent.log.event_log import EventLog
 from autoagent.log.reader import read
 
@@ -126,8 +127,6 @@ def test_what_the_program_writes_it_reads_again(tmp_path: Path) -> None:
         for text in ("\ud800", "\x00", "\u2028", "x" * 100_000):
             log.append(Feedback(text=text))
         run = log.run
-        from autoagent.core.events import Started
-
         log.append(Started(call=Call("1", "f", {"n": HUGE, "\udfff": [1e308, {"a": None}]})))
     events = list(read(tmp_path, run))
     assert [event.text for event in events if isinstance(event, Feedback)][:3] == ["\ud800", "\x00", "\u2028"]
@@ -136,8 +135,6 @@ def test_what_the_program_writes_it_reads_again(tmp_path: Path) -> None:
 
 
 def test_the_latest_time_can_be_shown() -> None:
-    import time
-
     assert time.localtime(LATEST_TIME).tm_year == 9999
     recalled = next(line for line in LINES if line["type"] == "recalled")
     with pytest.raises(ValueError, match="not a time"):
@@ -145,12 +142,9 @@ def test_the_latest_time_can_be_shown() -> None:
 
 
 def test_a_damaged_log_keeps_the_others_listed(tmp_path: Path) -> None:
-    good = EventLog.create(tmp_path)
-    good.append(Feedback(text="good"))
-    good.close()
-    bad = EventLog.create(tmp_path)
-    bad.append(Feedback(text="bad"))
-    bad.close()
+    with EventLog.create(tmp_path) as good, EventLog.create(tmp_path) as bad:
+        good.append(Feedback(text="good"))
+        bad.append(Feedback(text="bad"))
     lines = bad.path.read_bytes().splitlines(keepends=True)
     bad.path.write_bytes(lines[0].replace(b'"t":', b'"t":1e300, "was":'))
     assert [event.text for event in read(tmp_path, good.run) if isinstance(event, Feedback)] == ["good"]

@@ -77,18 +77,12 @@ def test_a_log_that_was_refused_is_not_held(tmp_path: Path) -> None:
 
 
 def test_a_second_process_is_told_who_holds_the_run(tmp_path: Path) -> None:
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from pathlib import Path; from autoagent.log.event_log import EventLog;"
-            f"log = EventLog.create(Path({str(tmp_path)!r}));"
-            "print(log.run, flush=True); input()",
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+    code = (
+        "from pathlib import Path; from autoagent.log.event_log import EventLog;"
+        f"log = EventLog.create(Path({str(tmp_path)!r})); print(log.run, flush=True); input()"
     )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    holder = subprocess.Popen([sys.executable, "-c", code], text=True, **pipes)
     try:
         assert holder.stdout is not None
         run = holder.stdout.readline().strip()

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 
 from crash.boundaries import Boundary, killing
-from crash.trial import Outcome
+from crash.trial import Outcome, finish
 from crash.world import world
 
 SIZE = 48 << 20  # bytes of the file system
@@ -67,8 +67,7 @@ def cut_at(boundary: Boundary) -> Outcome:
         assert cut.code == -9, cut.err
         disk.lose_power()
         before = home.check_crash(cut, power=True)
-        home.check_end(before, home.go_on())
-        return Outcome(True, len(before), any(not event.get("known", True) for event in home.log()))
+        return finish(home, before, cut)
 
 
 class Disk:

@@ -8,9 +8,10 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from crash.boundaries import Boundary, boundaries, failed_to_speak, failing, killing, recording
-from crash.world import world
+from crash.world import Ended, World, world
 
 CAUSES = {  # as the system says it, and as SQLite does
     "ENOSPC": (os.strerror(errno.ENOSPC), "disk is full", "disk I/O error"),
@@ -37,18 +38,20 @@ def record() -> list[Boundary]:
         return list(boundaries(file, home.folder))
 
 
+def finish(home: World, before: list[dict[str, Any]], ended: Ended) -> Outcome:
+    """Resume a run that was cut off, and check what must hold at its end. `before` is the log as the crash left it."""
+    cut = ended.code != 0  # 0: this run made fewer such calls
+    home.check_end(before, home.go_on() if cut else ended)
+    return Outcome(cut, len(before), cut and any(not event.get("known", True) for event in home.log()))
+
+
 def kill_at(boundary: Boundary) -> Outcome:
     """Kill a run there, resume it, and check what must hold. Raises AssertionError where it does not."""
     with tempfile.TemporaryDirectory(prefix="crash") as folder, world(Path(folder, "home").resolve()) as home:
         cut = home.begin(*killing(boundary))
         before = home.check_crash(cut)
-        if cut.code == 0:  # this run made fewer such calls
-            home.check_end(before, cut)
-            return Outcome(False, len(before), False)
-        assert cut.code == -9, cut.err
-        home.check_end(before, home.go_on())
-        unknown = any(event["type"] == "returned" and not event["known"] for event in home.log())
-        return Outcome(True, len(before), unknown)
+        assert cut.code in (0, -9), cut.err
+        return finish(home, before, cut)
 
 
 def fail_at(boundary: Boundary, error: str) -> Outcome:
@@ -63,15 +66,11 @@ def fail_at(boundary: Boundary, error: str) -> Outcome:
         assert "Traceback" not in ended.err, ended.err
         assert "internal error" not in ended.err, ended.err
         before = home.check_crash(ended)
-        if ended.code == 0:
-            home.check_end(before, ended)
-            return Outcome(False, len(before), False)
         lines = [line for line in ended.err.splitlines() if line.startswith("autoagent: ")]
-        if not failed_to_speak(file):
+        if ended.code and not failed_to_speak(file):
             assert len(lines) == 1, ended.err
             assert any(cause in lines[0] for cause in CAUSES[error]), f"exit code {ended.code}: {lines[0]}"
-        home.check_end(before, home.go_on())
-        return Outcome(True, len(before), any(not event.get("known", True) for event in home.log()))
+        return finish(home, before, ended)
 
 
 def spread(found: Sequence[Boundary], count: int) -> list[Boundary]:

@@ -388,12 +388,13 @@ def test_the_forecast_changes_nothing_and_says_who_dies_and_when(life: Life) -> 
     assert died == (fates["red apples"].memory.id,)
 
 
-def test_a_torn_line_of_the_journal_is_passed_over(life: Life, tmp_path: Path) -> None:
+def test_a_torn_or_damaged_line_of_the_journal_is_passed_over(life: Life, tmp_path: Path) -> None:
     life.add("red apples")
     life.now += 2 * DAY
     slept = life.memory.sleep(5, life.dream)
     path = tmp_path / "memory" / "dreams.jsonl"
-    path.write_bytes(b'{"text": "half a dr\n' + path.read_bytes() + b'{"text"')
+    damaged = b'{"text": "x", "forgotten": [], "fallen": [], "t": 1e300}\n[]\n{"forgotten": "ab", "fallen": []}\n'
+    path.write_bytes(b'{"text": "half a dr\n' + path.read_bytes() + damaged + b'{"text"')
     assert Journal(path).dreams() == [slept]
     assert json.loads(path.read_text().splitlines()[1])["text"] == "I was flying over apples."
     Journal(path).append(slept)

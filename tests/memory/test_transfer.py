@@ -59,9 +59,11 @@ def exported(store: MemoryStore, path: Path, journal: Journal | None = None) -> 
 
 @pytest.fixture
 def path(source: LocalStore, tmp_path: Path) -> Path:
-    """An export of a local memory."""
+    """An export of a local memory: the header, four memories, two of the trash and a dream, each in a line."""
     fill(source)
-    exported(source, tmp_path / "memory.jsonl")
+    journal = Journal(tmp_path / "source" / "dreams.jsonl")
+    journal.append(Dream("of bread", (5, 6), (1,), 3.5, False))
+    exported(source, tmp_path / "memory.jsonl", journal)
     return tmp_path / "memory.jsonl"
 
 
@@ -157,7 +159,7 @@ def test_only_the_owner_reads_an_export(path: Path) -> None:
 
 def test_an_export_is_readable_by_others(path: Path) -> None:
     header, *records = map(json.loads, path.read_text().splitlines())
-    assert (header["memories"], header["trash"], header["dreams"]) == (4, 2, 0)
+    assert (header["memories"], header["trash"], header["dreams"]) == (4, 2, 1)
     assert records[0] | {"text": "", "source": ""} == {
         "t": 1700000000.1, "stored": 1700000000.1, "text": "", "kind": "step", "source": "", "trusted": True,
         "level": 0, "run": "r\n", "step": 1,
@@ -223,14 +225,23 @@ def test_an_embedder_that_fails_costs_the_vectors_alone(source: LocalStore, tmp_
         (1, '{"autoagent_memory": 1, "memories": -1, "trash": 0, "dreams": 0}', "line 1: the header"),
         (3, "{", "line 3: this is not valid JSON"),
         (3, "\udcff", "line 3: this is not valid JSON"),
+        pytest.param(3, "[" * 100_000, "line 3: this is not valid JSON", id="too deep"),
         (3, "[]", "line 3: this is not a JSON object"),
         (3, '{"t": 1}', "line 3: 'text' must be a str"),
         (3, {"level": "1"}, "line 3: 'level' must be a int"),
         (3, {"level": -1}, "line 3: a memory needs"),
         (3, {"text": " "}, "line 3: a memory needs"),
+        (3, {"level": 2**40}, "line 3: .*level"),
+        (3, {"step": -1}, "line 3: 'step'"),
+        (3, {"run": "\ud800"}, "line 3: 'run' contains a lone"),
         (3, {"t": float("nan")}, "line 3: 't' must be a time"),
+        (3, {"t": 1e300}, "line 3: 't' must be a time"),
+        (3, {"t": -1}, "line 3: 't' must be a time"),
         (6, {"forgotten": None}, "line 6: 'forgotten' must be a time"),
-        (7, None, "ends after 5 of 6 lines"),
+        (6, {"forgotten": float("nan")}, "line 6: 'forgotten' must be a time"),
+        (8, {"dream": {"forgotten": [], "fallen": [], "t": 1e300}}, "line 8: this is not a dream: .*not a time"),
+        (8, {"dream": {"forgotten": ["x"], "fallen": []}}, "line 8: this is not a dream: .*forgotten"),
+        (8, None, "ends after 6 of 7 lines"),
     ],
 )
 def test_a_bad_file_is_named_with_its_line(path: Path, number: int, line: Any, complaint: str) -> None:
