@@ -404,18 +404,19 @@ def test_a_torn_or_damaged_line_of_the_journal_is_passed_over(life: Life, tmp_pa
 
 # Consolidation
 
+WORDS = " ".join(f"{a}{b}" for a in "vw" for b in "abcdefghijklmnopqrstuvwxyz")
+
 
 def test_near_duplicates_become_one_with_its_sources_and_the_highest_level(life: Life) -> None:
-    words = " ".join(f"{a}{b}" for a in "vw" for b in "abcdefghijklmnopqrstuvwxyz")
-    for text, source, level in ((words, "a.html", 0), (f"{words} wa", "b.html", 2), (f"{words} wb", "", 1)):
+    for text, source, level in ((WORDS, "a.html", 0), (f"{WORDS} wa", "b.html", 2), (f"{WORDS} wb", "", 1)):
         id = life.memory.add(text, source=source, run="r1", step=3)
         assert id is not None
         life.store.change([Change(id, (life.now, 0), life.now, level)])
         life.now += DAY
     life.add("tea is hot")
     merged = life.memory.consolidate()
-    assert [(group.kept.text, len(group.others)) for group in merged] == [(f"{words} wa", 2)]
-    kept = life.store.find(f"{words} wa")
+    assert [(group.kept.text, len(group.others)) for group in merged] == [(f"{WORDS} wa", 2)]
+    kept = life.store.find(f"{WORDS} wa")
     assert kept is not None
     assert (kept.level, kept.source, kept.t) == (2, "b.html, r1/3, a.html", 102 * DAY)
     assert len(life.memory) == 2 and len(life.store.listed(trash=True)) == 2
@@ -423,14 +424,9 @@ def test_near_duplicates_become_one_with_its_sources_and_the_highest_level(life:
 
 
 def test_what_differs_in_a_number_or_in_trust_or_kind_is_not_merged(life: Life) -> None:
-    words = " ".join(f"{a}{b}" for a in "vw" for b in "abcdefghijklmnopqrstuvwxyz")
-    for text, kind, trusted in (
-        (f"{words} 7421", "note", True),
-        (f"{words} 7422", "note", True),
-        (f"{words} x 7421", "note", False),
-        (f"{words} y 7421", "step", True),
-    ):
-        life.memory.add(text, kind=kind, trusted=trusted)
+    for end, kind in (("7421", "note"), ("7422", "note"), ("y 7421", "step")):
+        life.memory.add(f"{WORDS} {end}", kind=kind)
+    life.memory.add(f"{WORDS} x 7421", trusted=False)
     assert life.memory.consolidate() == []
     assert len(life.memory) == 4
 

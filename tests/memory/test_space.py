@@ -1,10 +1,10 @@
 """Search among few and many vectors: results equal brute force, and damage is found before it misleads."""
 
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,7 @@ def groups(rows: int, seed: int = 1, dim: int = DIM) -> Vectors:
     return unit((centres + 0.3 * dice.standard_normal((rows // GROUP, GROUP, dim), np.float32)).reshape(-1, dim))
 
 
-class Opened:
+class Opened(AbstractContextManager["Opened"]):
     """A folder with one space, and what a process holds of it."""
 
     def __init__(self, folder: Path, dim: int = DIM) -> None:
@@ -44,6 +44,9 @@ class Opened:
         self.space = VectorSpace.find(self.db, folder, "e", dim) or VectorSpace.make(self.db, folder, "e", dim)
         self.bits = folder / "vectors-1.bits"
         self.file = folder / "vectors-1.f32"
+
+    def __exit__(self, *_: object) -> None:
+        self.db.close()
 
     def add(self, vectors: Vectors) -> None:
         [first] = self.db.execute("SELECT coalesce(max(id), 0) + 1 FROM memories").fetchone()
@@ -79,25 +82,22 @@ def vectors() -> Vectors:
 def template(tmp_path_factory: pytest.TempPathFactory, vectors: Vectors) -> Path:
     """Many vectors, never searched."""
     folder = tmp_path_factory.mktemp("many") / "memory"
-    opened = Opened(folder)
-    opened.add(vectors)
-    opened.db.close()
+    with Opened(folder) as opened:
+        opened.add(vectors)
     return folder
 
 
 @pytest.fixture
 def many(template: Path, tmp_path: Path) -> Iterator[Opened]:
     shutil.copytree(template, tmp_path / "memory")
-    opened = Opened(tmp_path / "memory")
-    yield opened
-    opened.db.close()
+    with Opened(tmp_path / "memory") as opened:
+        yield opened
 
 
 @pytest.fixture
 def few(tmp_path: Path) -> Iterator[Opened]:
-    opened = Opened(tmp_path / "memory", 16)
-    yield opened
-    opened.db.close()
+    with Opened(tmp_path / "memory", 16) as opened:
+        yield opened
 
 
 # The highest scores
@@ -181,10 +181,9 @@ def test_what_is_added_is_found_at_once_and_gets_bits_when_a_chunk_is_full(many:
 def test_another_process_uses_the_bits_that_are_there(many: Opened, vectors: Vectors) -> None:
     many.nearest(vectors[0])
     written = many.bits.stat().st_mtime_ns
-    other = Opened(many.folder)
-    assert other.nearest(vectors[4000]) == brute_force(vectors, vectors[4000])
+    with Opened(many.folder) as other:
+        assert other.nearest(vectors[4000]) == brute_force(vectors, vectors[4000])
     assert many.bits.stat().st_mtime_ns == written
-    other.db.close()
 
 
 @pytest.mark.parametrize("harm", ["gone", "short", "empty", "of zeros", "garbled"])
@@ -196,23 +195,21 @@ def test_bits_that_are_lost_or_damaged_are_made_anew(many: Opened, vectors: Vect
         half = sound[: len(sound) // 2]
         bad = {"short": half, "empty": b"", "of zeros": bytes(len(sound)), "garbled": half + half}
         many.bits.write_bytes(bad[harm])
-    other = Opened(many.folder)
-    for opened in (many, other):
-        for row in (0, 5000):
-            assert opened.nearest(vectors[row]) == brute_force(vectors, vectors[row])
-    other.db.close()
+    with Opened(many.folder) as other:
+        for opened in (many, other):
+            for row in (0, 5000):
+                assert opened.nearest(vectors[row]) == brute_force(vectors, vectors[row])
     assert many.bits.read_bytes() == sound
 
 
 @pytest.mark.slow
 def test_vectors_that_are_mostly_zeros_are_searched_in_whole(tmp_path: Path) -> None:
-    opened = Opened(tmp_path / "memory")
     sparse = groups(MANY)
     sparse[:, 100:] = 0
-    opened.add(sparse)
-    assert opened.nearest(sparse[4000]) == brute_force(sparse, sparse[4000])
-    assert not opened.bits.exists()
-    opened.db.close()
+    with Opened(tmp_path / "memory") as opened:
+        opened.add(sparse)
+        assert opened.nearest(sparse[4000]) == brute_force(sparse, sparse[4000])
+        assert not opened.bits.exists()
 
 
 def test_among_many_each_memory_has_its_vector_back(many: Opened, vectors: Vectors) -> None:
@@ -278,21 +275,16 @@ def test_damage_done_while_a_process_searches_is_found(many: Opened, vectors: Ve
 
 def test_what_another_process_mends_is_searched_as_it_is_now(many: Opened, vectors: Vectors) -> None:
     assert many.nearest(vectors[4321]) == brute_force(vectors, vectors[4321])
-    other = Opened(many.folder)
-    other.damage(4321)
-    lost = other.space.drop_damaged()
-    missing = [id for id, _ in other.space.without_row(0, MANY)]
-    assert len(missing) == lost == BLOCK
-    with writing(other.db, other.folder):
-        other.space.append({id: vectors[id - 1] for id in missing})
-    at = [other_row(other.db, row + 1) for row in brute_force(vectors, vectors[4321])]
-    for opened in (many, other):
-        assert sorted(opened.nearest(vectors[4321])) == sorted(at)
-    other.db.close()
-
-
-def other_row(db: sqlite3.Connection, memory: int) -> int:
-    return int(db.execute("SELECT row FROM vectors WHERE memory = ?", (memory,)).fetchone()[0])
+    with Opened(many.folder) as other:
+        other.damage(4321)
+        lost = other.space.drop_damaged()
+        missing = [id for id, _ in other.space.without_row(0, MANY)]
+        assert len(missing) == lost == BLOCK
+        with writing(other.db, other.folder):
+            other.space.append({id: vectors[id - 1] for id in missing})
+        rows = dict(other.db.execute("SELECT memory, row FROM vectors"))
+        at = sorted(rows[row + 1] for row in brute_force(vectors, vectors[4321]))
+        assert sorted(many.nearest(vectors[4321])) == sorted(other.nearest(vectors[4321])) == at
 
 
 @pytest.mark.parametrize("rows", [0, 100, CHUNK, MANY - 1])
