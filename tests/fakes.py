@@ -178,7 +178,7 @@ class Silent:
     def waiting(self, reason: str, seconds: float, until: float) -> None:
         self.waits.append((reason, seconds))
 
-    def heed(self) -> float:
+    def check_time_left(self) -> float:
         return float("inf")
 
     def working(self, what: str, seconds: float) -> None:

@@ -49,7 +49,7 @@ class Ear(Heard):
         if len(self.heard) == self.interrupts_after:
             os.kill(os.getpid(), signal.SIGINT)
 
-    def heed(self) -> float:
+    def check_time_left(self) -> float:
         if len(self.heard) == self.stops_after:
             raise StopRun(Outcome(Status.LIMIT, "Time is up."))
         return 60.0
@@ -250,7 +250,7 @@ def test_a_process_ends_in_the_middle_of_a_reply_without_a_word(gguf: Path) -> N
         from autoagent.models.local.llama import LocalModel
         class Ear:
             def text(self, delta): raise KeyboardInterrupt
-            def heed(self): return 60.0
+            def check_time_left(self): return 60.0
             def working(self, what, seconds): pass
         try:
             LocalModel(Path({str(gguf)!r}), window=4096).complete(

@@ -470,7 +470,7 @@ def test_a_cut_answer_is_paid_for_too(server: ScriptedServer) -> None:
 def test_a_request_that_ends_while_it_waits_for_its_turn_costs_nothing(
     server: ScriptedServer, reason: BaseException
 ) -> None:
-    def no_turn(heed: Callable[[], float], send: Callable[[], Any]) -> Any:
+    def no_turn(check_time_left: Callable[[], float], send: Callable[[], Any]) -> Any:
         raise reason
 
     waiting = OpenAIModel(name="m", endpoint=endpoint(server, request_hook=no_turn), count=words)

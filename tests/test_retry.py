@@ -108,13 +108,13 @@ def test_who_heeds_ends_the_wait_in_the_midst_of_it() -> None:
     world = World()
     left = [100.0, 100.0, 0.05]
 
-    def heed() -> float:
+    def check_time_left() -> float:
         if not left:
             raise StopRun(Outcome(Status.LIMIT, "time is up"))
         return left.pop(0)
 
     with pytest.raises(StopRun):
-        with_retries(failing(Fault("busy", after=50.0)), world.policy, lambda *_: None, heed)
+        with_retries(failing(Fault("busy", after=50.0)), world.policy, lambda *_: None, check_time_left)
     assert world.slept == [0.2, 0.2, 0.05]
 
 

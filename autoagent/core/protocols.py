@@ -32,7 +32,7 @@ class Listener(Protocol):
         Raises StopRun if it must not be asked again.
         """
 
-    def heed(self) -> float:
+    def check_time_left(self) -> float:
         """Return for how many more seconds to wait. Called several times a second and with each piece of an answer.
 
         Raises StopRun to stop waiting.

@@ -175,7 +175,7 @@ class MeteredModel:
         """See protocols.Model. Raises StopRun if the fleet's budget does not cover the call."""
         listener, at_most = options.get("listener"), options.get("at_most")
         max_reply = options["max_tokens"] + self._model.reasoning_room
-        on_wait = listener.heed if listener else lambda: None
+        on_wait = listener.check_time_left if listener else lambda: None
         prompt = self._prompt_tokens(messages, options.get("commands", ()))
         grant = self._reserve(prompt, min(max_reply, at_most or max_reply), on_wait)
         options["at_most"] = min((limit for limit in (at_most, grant["at_most"]) if limit), default=None)

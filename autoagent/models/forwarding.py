@@ -65,5 +65,5 @@ class LimitedListener:
         self._before_retry(reason)
         self._listener.waiting(reason, seconds, until)
 
-    def heed(self) -> float:
-        return min(self._listener.heed(), self._remaining_seconds())
+    def check_time_left(self) -> float:
+        return min(self._listener.check_time_left(), self._remaining_seconds())

@@ -354,7 +354,7 @@ class _StoppableListener:
     def waiting(self, reason: str, seconds: float, until: float) -> None:
         self._check()
 
-    def heed(self) -> float:
+    def check_time_left(self) -> float:
         self._check()
         return float("inf")
 

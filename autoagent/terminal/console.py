@@ -282,7 +282,7 @@ class Console:
         self._retry_reasons.add(reason)
         self._screen.lines([self._screen.page.prose("WAITING:", self._mask(text))])
 
-    def heed(self) -> float:
+    def check_time_left(self) -> float:
         return float("inf")
 
     @contextmanager

@@ -122,7 +122,7 @@ class LocalModel:
         with contextlib.closing(self._stream(request)) as chunks:
             for chunk in chunks:
                 if listener is not None:
-                    listener.heed()
+                    listener.check_time_left()
                 reply.add(chunk)
                 if reply.is_endless:
                     break

@@ -91,7 +91,7 @@ class Endpoint:
     """Send requests to an endpoint over connections that are reused.
 
     `silence` is how long a request may stay silent, in seconds, or 0 for a default that depends on whether the server
-    is local. `request_hook` sends each request: it is called with `heed` of the listener, and a function that sends.
+    is local. `request_hook` sends each request: it is called with `check_time_left` of the listener, and a function that sends.
 
     Raises SettingsError if the base URL is not an http address, SetupError if the key is malformed, or missing for
     OpenAI.
@@ -149,12 +149,12 @@ class Endpoint:
         Model.complete does, and Refused if the endpoint rejects the request as it is.
         """
 
-        heed = listener.heed if listener else partial(float, math.inf)
+        check_time_left = listener.check_time_left if listener else partial(float, math.inf)
         is_sent = False
 
         def send() -> T:
             nonlocal is_sent
-            remaining = heed()
+            remaining = check_time_left()
             is_sent = True
             return self._attempt(path, body, read, listener, remaining)
 
@@ -162,7 +162,7 @@ class Endpoint:
             nonlocal is_sent
             is_sent = False
             try:
-                return cast(T, self._request_hook(heed, send)) if self._request_hook else send()
+                return cast(T, self._request_hook(check_time_left, send)) if self._request_hook else send()
             except BaseException as error:  # Ctrl-C too
                 if is_sent and _is_charged(error):
                     on_charge()
@@ -171,7 +171,7 @@ class Endpoint:
         is_known = is_known or self._has_answered
         if listener is None:
             return with_retries(attempt, self._policy, has_answered=is_known)
-        return with_retries(attempt, self._policy, listener.waiting, listener.heed, has_answered=is_known)
+        return with_retries(attempt, self._policy, listener.waiting, listener.check_time_left, has_answered=is_known)
 
     def models(self) -> list[dict[str, Any]]:
         """Return the endpoint's list of models. Each has an `id`. Raises as Model.complete does, without retries."""
@@ -228,7 +228,7 @@ class Endpoint:
             raise refusal from error
         except (openai.APIConnectionError, httpx2.HTTPError) as error:  # the latter while reading the body
             if listener:
-                listener.heed()  # perhaps the run's time is up
+                listener.check_time_left()  # perhaps the run's time is up
             cause = error.__cause__ if isinstance(error, openai.APIConnectionError) else None
             raise self._refusals.from_connection(cause or error) from error
         except StreamError as error:
@@ -331,7 +331,7 @@ class Endpoint:
         for chunk in chunks:
             heartbeat.restart()
             if listener:
-                listener.heed()
+                listener.check_time_left()
             if time.monotonic() > end:
                 limit = f"{self._timeouts.total:g} s"
                 raise ModelError(f"{self.host} did not finish its answer within {limit}; retry, or use another model")
