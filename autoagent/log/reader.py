@@ -200,7 +200,7 @@ def _event(path: Path, number: int, line: bytes, head: re.Match[bytes] | None = 
     return event
 
 
-# A digest of a log -----------------------------------------------------------------------------------------------
+# A summary of a log ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class _UsageOnly:
     usage: Usage = field(default_factory=Usage)
 
 
-def digest(state_dir: Path, run: str, step: int | None = None) -> Iterator[Event]:
+def summary_events(state_dir: Path, run: str, step: int | None = None) -> Iterator[Event]:
     """Yield all events that a run's figures need, in a tenth of the time: `Spent` summarizes costs.
 
     All events of a `step` of the run's own agent are included, with the prompt before them, and none after the step.

@@ -36,7 +36,7 @@ class WorkspaceHistory:
         self.step = 0
         self.level = 0  # the last step whose changes are in the workspace
         self.unfinished = ""  # the tree of an interrupted restoration
-        self.back: events.Undone | events.Rewound | None = None  # the newest restoration
+        self.last_restoration: events.Undone | events.Rewound | None = None  # the newest restoration
         self.turns: list[Turn] = []  # the steps that changed it, including undone ones
         self.by_hand: list[tuple[int, str, str]] = []  # changes by the user: step, and the trees before and after
         self._agents: set[str] = set()  # running sub-agents
@@ -69,7 +69,7 @@ class WorkspaceHistory:
                 self._running = (event.call.name, self.tree)  # unless an interrupted call goes on
                 self._call_id = event.call.id
             case events.Undone():
-                self._running, self.back = ("", ""), event
+                self._running, self.last_restoration = ("", ""), event
                 if event.redo:
                     _, self.level = self._undone.pop()
                 else:
@@ -77,7 +77,7 @@ class WorkspaceHistory:
                     self.level = event.to
                 self.unfinished = event.tree
             case events.Rewound():
-                self._running, self.back = ("", ""), event
+                self._running, self.last_restoration = ("", ""), event
                 self._undone.clear()
                 self.level, self.unfinished = event.to, event.tree
 

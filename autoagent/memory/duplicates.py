@@ -43,7 +43,9 @@ class DuplicateGroup:
         return ", ".join([*distinct[:MAX_SOURCES], *more, *marks])
 
 
-def groups(memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], cosine: float) -> list[DuplicateGroup]:
+def find_groups(
+    memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], cosine: float
+) -> list[DuplicateGroup]:
     """Return the disjoint groups of two or more near-duplicates. Memories without a vector are in no group.
 
     The firmest memory (the newest of equals) takes all remaining memories whose cosine to it is at least
@@ -65,14 +67,14 @@ def groups(memories: Sequence[RetrievedMemory], vectors: Mapping[int, bytes], co
                 continue
             free[row] = False
             neighbours = np.flatnonzero(close[offset] & free[start:]) + start
-            same = [other for other in neighbours.tolist() if _key(order[other]) == _key(order[row])]
+            same = [other for other in neighbours.tolist() if _merge_key(order[other]) == _merge_key(order[row])]
             if same:
                 free[same] = False
                 result.append(DuplicateGroup(order[row], tuple(order[other] for other in same)))
     return result
 
 
-def _key(memory: RetrievedMemory) -> tuple[str, bool, list[str]]:
+def _merge_key(memory: RetrievedMemory) -> tuple[str, bool, list[str]]:
     return memory.kind, memory.trusted, sorted(re.findall(r"\w*\d\w*", memory.text))
 
 
@@ -103,8 +105,8 @@ def corrects(new: str, old: str) -> bool:
     first = _common_prefix(ours, theirs)
     last = _common_prefix(ours[first:][::-1], theirs[first:][::-1])
     ours, theirs, prefix = ours[first : len(ours) - last], theirs[first : len(theirs) - last], ours[:first]
-    kind = _kind(ours)
-    if not kind or _kind(theirs) != kind:
+    kind = _value_kind(ours)
+    if not kind or _value_kind(theirs) != kind:
         return False
     stops = [n for n, token in enumerate(prefix) if token.endswith(".")]
     frame = " ".join(prefix[stops[-1] + 1 if stops else 0 :])
@@ -122,7 +124,7 @@ def _common_prefix(ours: list[str], theirs: list[str]) -> int:
     return len(list(takewhile(lambda pair: pair[0].casefold() == pair[1].casefold(), pairs)))
 
 
-def _kind(value: list[str]) -> str:
+def _value_kind(value: list[str]) -> str:
     """Return `number` (a figure, date or version) or `name`, or '' for anything else."""
     if not 1 <= len(value) <= _MAX_VALUE_WORDS:
         return ""

@@ -45,14 +45,14 @@ _COMMON = frozenset(_SMALL_WORDS.split())
 """Words without topical meaning, in the languages of the benchmark."""
 
 
-def terms(text: str) -> list[str]:
+def content_words(text: str) -> list[str]:
     """Return the distinct content words of a text in order, or character pairs in scripts without spaces."""
     words = (word for word in _WORD.findall(pair_unspaced(fold(text))) if word not in _COMMON and len(word) > 1)
     return list(dict.fromkeys(words))[:MAX_TERMS]
 
 
 class Query:
-    """A query as weighted words. `counts` tells how many of the `total` memories contain each of its `terms`."""
+    """A query as weighted words. `counts` tells how many of the `total` memories contain each of its content words."""
 
     def __init__(self, counts: Mapping[str, int], total: int) -> None:
         self._weights: dict[str, float] = {}

@@ -469,7 +469,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         memories = self.store.listed()
         vectors = self.store.vectors([memory.id for memory in memories])
         merged = []
-        for group in duplicates.groups(memories, vectors, self.rules.min_cosine):
+        for group in duplicates.find_groups(memories, vectors, self.rules.min_cosine):
             kept, others = group.kept, group.others
             newest = max(memory.t for memory in (kept, *others))
             changes = [Change(kept.id, (kept.t, kept.level), newest, kept.level, group.sources)]

@@ -16,7 +16,7 @@ from autoagent.core.memory import Change, Filter, Found, MemoryFields, Retrieved
 from autoagent.core.protocols import Embedder
 from autoagent.memory import texts
 from autoagent.memory.embedders.embedding import FLOAT, Embedding, Vector
-from autoagent.memory.evidence import terms
+from autoagent.memory.evidence import content_words
 from autoagent.memory.ranking import search_filtered, search_wider
 from autoagent.text.sanitize import valid_text
 
@@ -119,7 +119,7 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         with self._storage():
             if k < 1 or not text.strip() or not self.listed(1):  # do not embed the query in vain
                 return Found((), (), {}, {}, {}, 0)
-            words = terms(text)
+            words = content_words(text)
             counts, total = self._word_counts(words) if words else ({}, 0)
             worded = search_filtered(partial(self._matching, text, skip=skip), k, wanted)
             try:

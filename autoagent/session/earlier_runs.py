@@ -19,7 +19,7 @@ from autoagent.core.events import Event, RunStarted
 from autoagent.core.frozen import dataclass
 from autoagent.core.task import Status
 from autoagent.log.event_log import EventLog
-from autoagent.log.reader import digest, effective, find_run, log_path, read, run_ids
+from autoagent.log.reader import effective, find_run, log_path, read, run_ids, summary_events
 from autoagent.session.session import Session
 from autoagent.settings import EMBEDDER, Settings
 from autoagent.terminal.console import Console
@@ -220,7 +220,7 @@ def rows(state_dir: Path) -> Iterator[RunRow]:
 def _row(state_dir: Path, run: str) -> RunRow | None:
     """Return the row of a run from its log, with its latest start, or None if it has not begun. Raises StateError."""
     tally, began, origin = RunStats(), None, ""
-    for event in digest(state_dir, run):
+    for event in summary_events(state_dir, run):
         tally.add(event)
         origin = event.origin if isinstance(event, events.Forked) else origin
         began = event if isinstance(event, RunStarted) and not event.agent else began

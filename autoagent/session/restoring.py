@@ -109,7 +109,7 @@ def _with_changes_by_hand(
 
 def finish(log: EventLog | RunWriter, snapshots: Snapshots, history: WorkspaceHistory) -> Restored:
     """Complete a restoration that the log has recorded, and have the agent told of an undo. Raises StateError."""
-    back = history.back
+    back = history.last_restoration
     restored = snapshots.restore(history.unfinished)
     _record(log, history, Snapshot(tree=snapshots.take()))
     if isinstance(back, Undone) and restored.changed:

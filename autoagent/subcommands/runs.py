@@ -16,7 +16,7 @@ from autoagent.core.errors import StateError
 from autoagent.core.events import Resumed, RunStarted
 from autoagent.fleet.command_line import FLEET_FOLDER
 from autoagent.log.checkpoint import load
-from autoagent.log.reader import digest, log_path, read
+from autoagent.log.reader import log_path, read, summary_events
 from autoagent.reply.file_reply import in_block
 from autoagent.session import build, earlier_runs
 from autoagent.session.permissions import enforce_inside
@@ -140,7 +140,7 @@ def _show_events(console: Console, state_dir: Path, run: str, step: int | None, 
             saved.restore(name, fold)
         events = read(state_dir, run, until=step, begin=(saved.position.size, saved.position.events))
     else:
-        events = read(state_dir, run) if step is None else digest(state_dir, run, step)
+        events = read(state_dir, run) if step is None else summary_events(state_dir, run, step)
     last = None
     for event in events:
         if step is not None and (event.step != step or event.agent or event.seq < 0 or isinstance(event, RunStarted)):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from autoagent.core.memory import RetrievedMemory
-from autoagent.memory.duplicates import MAX_SOURCES, DuplicateGroup, groups
+from autoagent.memory.duplicates import MAX_SOURCES, DuplicateGroup, find_groups
 
 
 def memory(id: int, level: int = 0, **given: str) -> RetrievedMemory:
@@ -23,15 +23,15 @@ def shown(found: list[DuplicateGroup]) -> list[tuple[int, list[int]]]:
 def test_a_group_is_around_its_firmest_memory_and_drifts_along_no_chain() -> None:
     alike = math.cos(math.radians(10))
     vectors = {id: at_angle(8 * id) for id in range(1, 6)}  # each is near its neighbours alone
-    assert shown(groups([memory(id) for id in vectors], vectors, alike)) == [(5, [4]), (3, [2])]
+    assert shown(find_groups([memory(id) for id in vectors], vectors, alike)) == [(5, [4]), (3, [2])]
     firm = [memory(id, level=3 if id == 4 else 0) for id in vectors]
-    assert shown(groups(firm, vectors, alike)) == [(4, [5, 3]), (2, [1])]
+    assert shown(find_groups(firm, vectors, alike)) == [(4, [5, 3]), (2, [1])]
 
 
 def test_a_memory_without_a_vector_or_a_direction_is_in_no_group() -> None:
     vectors = {1: at_angle(0), 2: bytes(8), 3: bytes(8)}
-    assert groups([memory(id) for id in (1, 2, 3, 4)], vectors, 0.9) == []
-    assert groups([], {}, 0.9) == []
+    assert find_groups([memory(id) for id in (1, 2, 3, 4)], vectors, 0.9) == []
+    assert find_groups([], {}, 0.9) == []
 
 
 def test_duplicates_are_found_however_far_apart_they_stand() -> None:
@@ -40,7 +40,7 @@ def test_duplicates_are_found_however_far_apart_they_stand() -> None:
     rows[5999], rows[3100], rows[10] = rows[0], rows[1], rows[2]
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     vectors = {id: row.tobytes() for id, row in enumerate(rows)}
-    found = groups([memory(id) for id in vectors], vectors, 0.9999)
+    found = find_groups([memory(id) for id in vectors], vectors, 0.9999)
     assert shown(found) == [(5999, [0]), (3100, [1]), (10, [2])]
 
 

@@ -9,7 +9,7 @@ import pytest
 from bag_of_words import BagOfWords
 
 from autoagent.core.model import Usage
-from autoagent.memory.evidence import Query, terms
+from autoagent.memory.evidence import Query, content_words
 from autoagent.memory.living_memory import MAX_PASSAGE, LivingMemory
 from autoagent.memory.sqlite.store import LocalStore
 from autoagent.memory.texts import MAX_WORD_CHARACTERS, weights, words
@@ -69,7 +69,7 @@ def test_being_pushed_is_no_use_and_being_asked_for_is(memory: LivingMemory) -> 
 
 
 def test_rare_words_cover_more_of_a_question_than_common_ones() -> None:
-    assert terms("What is the port of the STAGING database?") == ["port", "staging", "database"]
+    assert content_words("What is the port of the STAGING database?") == ["port", "staging", "database"]
     asked = Query({"port": 900, "staging": 1, "database": 900}, 1000)
     assert asked.coverage("a port and a database") < 0.2 < 0.8 < asked.coverage("staged on staging")
     assert asked.coverage("nothing of it") == Query({}, 0).coverage("anything") == 0.0
