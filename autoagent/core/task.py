@@ -93,14 +93,12 @@ class Outcome:
 VERIFICATION = "verification"  # the purpose of a verifier's answer in the log
 VERIFIER = "You check another agent's work."  # begins a verifier's system message, as scripted servers recognize it
 
-Finding = Literal["met", "not met", "cannot tell"]
-
 
 @dataclass(frozen=True, slots=True)
 class GoalVerdict:
     """The verdict on a goal."""
 
     goal: int  # from 0
-    finding: Finding
+    finding: Literal["met", "not met", "cannot tell"]
     evidence: str = ""  # a quote found in the verifier's prompt
     why: str = ""

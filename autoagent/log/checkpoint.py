@@ -68,7 +68,7 @@ class Checkpoints:
     def save(self, step: int, folds: Folds, fingerprints: Fingerprints) -> None:
         """Save the state of the folds if the last checkpoint is old. It is valid for these fingerprints alone."""
         size, events = self._log.position
-        if not self._is_alone or self._log.was_rewound or events - self._position.events < EVENTS_BETWEEN:
+        if not self._is_alone or self._log.rewinds or events - self._position.events < EVENTS_BETWEEN:
             return
         with suppress(OSError, pickle.PicklingError, TypeError, AttributeError):  # some state cannot be pickled
             for piece in self._log.read_chunks(self._position.size, size):
@@ -94,7 +94,7 @@ class Checkpoints:
         """Restore the folds from a valid checkpoint, and yield the events after it."""
         from autoagent.log.reader import events_in
 
-        saved = None if self._log.was_rewound else load(self._log.path, self._key_file)
+        saved = None if self._log.rewinds else load(self._log.path, self._key_file)
         if saved is None or not saved.is_made_for(*fingerprints()):
             yield from self._log.effective()
             return

@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from autoagent.log.reader import LogHolder, effective, events_in, log_path, runs
 Mask = Callable[[Any], Any]  # replaces the secrets in a JSON value
 
 
-class EventLog:
+class EventLog(AbstractContextManager["EventLog"]):
     """The locked log of one run. Satisfies the Recorder protocol.
 
     `mask` is applied to every event before it is written. All readers see its result. Any thread may append.
@@ -44,7 +44,7 @@ class EventLog:
         self._seq = 0
         self._size = 0
         self._mask = mask
-        self._rewinds: list[Rewound] = []
+        self.rewinds: list[Rewound] = []
         self._append_listeners: list[Callable[[Event], None]] = []
         self._replay_listeners: list[Callable[[Event], None]] = []
         self._file = -1
@@ -127,10 +127,6 @@ class EventLog:
         with self._lock:
             return self._size, self._seq
 
-    @property
-    def was_rewound(self) -> bool:
-        return bool(self._rewinds)
-
     def read_chunks(self, offset: int, end: int) -> Iterator[bytes]:
         """Yield the bytes between two positions. Raises OSError."""
         while offset < end and (piece := os.pread(self._file, min(end - offset, 1 << 20), offset)):
@@ -162,13 +158,12 @@ class EventLog:
             if is_synced and self._holder:
                 self._holder.count(self._seq)
             if isinstance(stamped, Rewound):
-                self._rewinds.append(stamped)
+                self.rewinds.append(stamped)
             for listener in self._append_listeners:
                 listener(stamped)
         return stamped if masked is plain or masked == plain else event_from_line(line, event.type)
 
     def events(self, *, sub_agents: bool = False) -> Iterator[Event]:
-        """Yield all events on disk, or only those of `sub_agents`."""
         return events_in(self.path, EVENTS.keys(), sub_agents=sub_agents)
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
@@ -178,7 +173,7 @@ class EventLog:
 
     def calls(self) -> Iterator[tuple[str, Call]]:
         """Yield each call, as requested and as run, with the key of its agent."""
-        for event in effective(events_in(self.path, {Thought.type, Started.type, Rewound.type}), self._rewinds):
+        for event in effective(events_in(self.path, {Thought.type, Started.type, Rewound.type}), self.rewinds):
             if isinstance(event, (Thought, Started)):
                 yield event.agent, event.call
 
@@ -188,7 +183,7 @@ class EventLog:
         With an `offset` in bytes, yield later events only. None of the `events_before` it may have been taken back.
         """
         kinds = EVENTS.keys() - {Recalled.type}
-        for event in effective(events_in(self.path, kinds, begin=(offset, events_before)), self._rewinds):
+        for event in effective(events_in(self.path, kinds, begin=(offset, events_before)), self.rewinds):
             for listener in self._replay_listeners:
                 listener(event)
             yield event
@@ -210,9 +205,6 @@ class EventLog:
             self._holder.close()
             self._holder = None
 
-    def __enter__(self) -> EventLog:
-        return self
-
     def __exit__(self, *exc: object) -> None:
         self.close()
 
@@ -233,7 +225,7 @@ class EventLog:
     def _scan(self) -> None:
         scan = reader.scan_log(self.path)
         self._seq, self._size = scan.event_count, scan.size
-        self._rewinds = [event for event in scan.boundaries if isinstance(event, Rewound)]
+        self.rewinds = [event for event in scan.boundaries if isinstance(event, Rewound)]
 
 
 def _restrict_access(state_dir: Path) -> None:

