@@ -27,8 +27,8 @@ class CommandError(ForModel):
 class ReplyError(ForModel):
     """Report a model's reply that is not one valid command. The text says why and where.
 
-    `command` names a command that was given placeholders instead of values. `off` is whether the program has the
-    command but not for this agent, as for an agent of another level.
+    `command` names a command that was given placeholders instead of values. `off` tells whether the program has the
+    command, but not for this agent, for example because of its level.
     """
 
     def __init__(self, problem: str, command: str = "", *, off: bool = False) -> None:

@@ -281,7 +281,7 @@ class Snapshot(Event):
 
     tree: str  # its id in the snapshot store
     apart: bool = False  # a role's own copy, until the round ends
-    by_hand: bool = False  # neither the agent nor a program of it has run since the snapshot before
+    by_hand: bool = False  # neither the agent nor one of its programs has run since the previous snapshot
 
 
 @event("undone")

@@ -47,8 +47,12 @@ class WorkspaceHistory:
         self._call_id = ""  # of that command
 
     def add(self, event: events.Event) -> None:
-        if event.agent:
-            self._note_agent(event)
+        if event.agent:  # a sub-agent, which may be changing the workspace
+            self._is_shared = True
+            if isinstance(event, events.Ended):
+                self._agents.discard(event.agent)
+            else:
+                self._agents.add(event.agent)
         else:
             self.step = max(self.step, event.step)
         match event:
@@ -94,14 +98,6 @@ class WorkspaceHistory:
         """Return the tree after a step, or '' if no snapshot shows it."""
         steps = [number for number in self._trees_after if number <= step]
         return (self._trees_after[max(steps)] if steps else "") or self.first
-
-    def _note_agent(self, event: events.Event) -> None:
-        """Track the sub-agents that may be changing the workspace."""
-        self._is_shared = True
-        if isinstance(event, events.Ended):
-            self._agents.discard(event.agent)
-        else:
-            self._agents.add(event.agent)
 
     def _end_command(self, step: int) -> None:
         command, old_tree = self._running

@@ -1,4 +1,4 @@
-"""Measure the evidence that a memory fits a query, on an absolute scale, so that none may fit. Pure functions.
+"""Measure the evidence that a memory fits a query, on an absolute scale, so that possibly none fits. Pure functions.
 
 A ranking orders memories, but never says whether any fits. Two kinds of evidence are added, each sufficient at 1: the
 similarity in meaning on the embedder's scale (see Embedding.meaning), and the share of the query's words found in the

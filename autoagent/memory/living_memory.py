@@ -49,7 +49,10 @@ from autoagent.memory.store_base import Skip
 
 DELIBERATE_KINDS = ("note", "fact", "feedback", USER)  # stored deliberately; only these can supersede one another
 MAX_COMPARED = 12  # memories compared with a new one, by meaning and again by words
+CANDIDATES_PER_MEMORY = 4  # of each search, for a requested memory
+SLEEP_SIZE = 100  # memories that a sleep draws
 DRAWS_PER_MEMORY = 3  # as some memories never fade
+MIN_DUPLICATE_COSINE = 0.97
 _MAX_TRIES = 10  # attempts to delete a memory despite concurrent changes
 MAX_PASSAGE = 400  # characters of a memory in a prompt
 NO_HOOKS = RecallHooks()
@@ -60,18 +63,15 @@ class LifeRules:
     """The parameters of the rules. Times are in seconds.
 
     `base` is the threshold of level 0, `growth` its factor per level, and `cap` the last level with a threshold.
-    `trash` is how long a forgotten memory can be restored, `sleep` how many memories a sleep draws, and
-    `min_cosine` that of near-duplicates. `lives` is the life by kind in thresholds of level 0, by default 1. With
-    `pushed_is_use`, being pushed into a prompt counts as use. `grain` is the smallest change of only the time that is
-    written.
+    `trash` is how long a forgotten memory can be restored. `lives` is the life by kind in thresholds of level 0, by
+    default 1. With `pushed_is_use`, being pushed into a prompt counts as use. `grain` is the smallest change of only
+    the time that is written.
     """
 
     base: float = 7 * DAY
     growth: float = 2.0
     cap: int = 3
     trash: float = 30 * DAY
-    sleep: int = 100
-    min_cosine: float = 0.97
     lives: Mapping[str, float] = field(default_factory=dict)
     pushed_is_use: bool = False
     grain: float = 60.0
@@ -112,7 +112,7 @@ class ForgettingForecast:
 
     memory: RetrievedMemory
     now: bool
-    meetings: int
+    draws: int
     sleeps: int
     at: float
 
@@ -212,7 +212,6 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         self.store.change(links)
 
     def supersede(self, old: int, new: int) -> bool:
-        """Link a memory to its newer replacement, unless it is the user's, pinned, or better trusted."""
         found = {memory.id: memory for memory in self.store.of({old, new})}
         if len(found) < 2:
             return False
@@ -231,7 +230,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         """
         if k < 1:
             return Recall()
-        breadth = k * self.weights.breadth
+        breadth = k * CANDIDATES_PER_MEMORY
         outside: dict[int, RetrievedMemory] = {}
 
         def is_wanted(memory: RetrievedMemory) -> bool:
@@ -333,12 +332,10 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         return [Change(m.id, (m.t, m.level), t, level) for m, (t, level) in weakened if level != m.level]
 
     def core(self) -> list[RetrievedMemory]:
-        """Return the memories of the core, the most important and newest first."""
         found = self._without_dead_links(self.store.listed(MAX_SEARCHED, of_user=True))
         return sorted((m for m in found if m.core_rank and not self.hides(m.run)), key=lambda m: m.core_rank)
 
     def keep_in_core(self, memory: int, *, kept: bool, public: bool = False) -> bool:
-        """Pin a memory into the core, or take it out, unpinned."""
         return self.pin(memory, pinned=kept, public=public, aside=not kept)
 
     def forget(self, memory: int) -> bool:
@@ -363,7 +360,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         The changes are on disk before `dream` is asked: a crash may cost the dream, but never a second level.
         """
         now = self._clock()
-        sample = self._draw(self.rules.sleep if n is None else n)
+        sample = self._draw(SLEEP_SIZE if n is None else n)
         changes = self._changes_by_disuse(sample.values(), now)
         if self._change(changes, expire=True) < len(changes):  # others have used some of them meanwhile
             states = {m.id: (m.t, m.level) for m in self.store.of([change.id for change in changes])}
@@ -391,12 +388,10 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         return {memory.id: memory for memory in [m for m in drawn if self.rules.fades(m)][:n]}
 
     def nap(self) -> None:
-        """Let as many random memories fade as in a sleep, without a dream."""
         if not self.rules.pushed_is_use:  # MEMORY_LIFE=source has no naps
-            self._change(self._changes_by_disuse(self._draw(self.rules.sleep).values(), self._clock()))
+            self._change(self._changes_by_disuse(self._draw(SLEEP_SIZE).values(), self._clock()))
 
     def use(self, memories: Collection[int]) -> None:
-        """Strengthen memories that the agent has acted on."""
         self.store.change(self._changes_by_use(self.store.of(memories), self._clock()), durable=False)
 
     def pin(self, memory: int, *, pinned: bool = True, public: bool = False, aside: bool | None = None) -> bool:
@@ -450,15 +445,15 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         """Forecast when sleeps of n memories forget each unused memory, the earliest first."""
         now = self._clock()
         fading = [memory for memory in self.store.listed() if self.rules.fades(memory)]
-        sample = min(self.rules.sleep if n is None else n, len(fading))
+        sample = min(SLEEP_SIZE if n is None else n, len(fading))
         forecasts = []
         for memory in fading:
-            meetings = memory.level + 1
+            draws = memory.level + 1
             dies_now = self.rules.weakened(memory, now)[1] is None
-            sleeps = -(-meetings * len(fading) // sample) if sample else 0
-            at = memory.t + sum(self.rules.threshold(level, memory.kind) for level in range(meetings))
-            forecasts.append(ForgettingForecast(memory, dies_now, meetings, sleeps, at))
-        return sorted(forecasts, key=lambda f: (not f.now, f.meetings, f.at, f.memory.id))
+            sleeps = -(-draws * len(fading) // sample) if sample else 0
+            at = memory.t + sum(self.rules.threshold(level, memory.kind) for level in range(draws))
+            forecasts.append(ForgettingForecast(memory, dies_now, draws, sleeps, at))
+        return sorted(forecasts, key=lambda f: (not f.now, f.draws, f.at, f.memory.id))
 
     def consolidate(self) -> list[duplicates.DuplicateGroup]:
         """Merge near-duplicates: keep the firmest, with the sources of all, and move the others to the trash.
@@ -469,7 +464,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         memories = self.store.listed()
         vectors = self.store.vectors([memory.id for memory in memories])
         merged = []
-        for group in duplicates.find_groups(memories, vectors, self.rules.min_cosine):
+        for group in duplicates.find_groups(memories, vectors, MIN_DUPLICATE_COSINE):
             kept, others = group.kept, group.others
             newest = max(memory.t for memory in (kept, *others))
             changes = [Change(kept.id, (kept.t, kept.level), newest, kept.level, group.sources)]

@@ -71,7 +71,6 @@ class TickClock:
         self._lock = threading.Lock()
 
     def add(self, event: Event) -> None:
-        """Count an event."""
         self._ticks += isinstance(event, Thought)
 
     def over(self, store: MemoryStore) -> Callable[[], float]:

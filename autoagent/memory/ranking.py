@@ -37,11 +37,10 @@ _RANK_TASK = (
 class RankingWeights:
     """The weights of a ranking. `words`, `recency`, `level` and `diversity` range from 0 (ignored) to 1 (alone).
 
-    `breadth` is the number of candidates of each search per requested memory. `words` is the weight of words against
-    meaning, and `evidence` the additional weight of evidence. `half_life` is in seconds.
+    `words` is the weight of words against meaning, and `evidence` the additional weight of evidence. `half_life` is in
+    seconds.
     """
 
-    breadth: int = 4
     words: float = 0.4
     evidence: float = 0.6
     recency: float = 0.05

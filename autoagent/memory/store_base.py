@@ -94,7 +94,6 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
         """Close the store."""
 
     def put(self, text: str, *, durable: bool = True, **metadata: Unpack[MemoryFields]) -> int | None:
-        """See MemoryStore."""
         parts = list(dict.fromkeys(texts.parts(text)))
         if not parts:
             return None
@@ -106,7 +105,6 @@ class StoreBase(AbstractContextManager["StoreBase"], ABC):
     def change(
         self, changes: Sequence[Change], *, whole: bool = False, durable: bool = True, expired: float | None = None
     ) -> int:
-        """See MemoryStore."""
         if not changes and expired is None:
             return 0
         with self._storage():

@@ -381,7 +381,7 @@ def test_the_forecast_changes_nothing_and_says_who_dies_and_when(life: Life) -> 
     assert life.store.listed() == before
     assert list(fates) == ["red apples", "new tea", "green pears"]  # the long-term one never dies
     assert [fate.now for fate in fates.values()] == [True, False, False]
-    assert [fate.meetings for fate in fates.values()] == [1, 1, 2]
+    assert [fate.draws for fate in fates.values()] == [1, 1, 2]
     assert [fate.sleeps for fate in fates.values()] == [3, 3, 6]  # one of three is met by each
     assert [fate.at / DAY for fate in fates.values()] == [101, 102.5, 103]
     died = life.memory.sleep(3, life.dream).forgotten

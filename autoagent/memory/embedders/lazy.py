@@ -46,6 +46,5 @@ class LazyEmbedder:
         return vectors, usage
 
     def take_usage(self) -> Usage:
-        """Return the cost since the last call."""
         usage, self._usage = self._usage, Usage()
         return usage

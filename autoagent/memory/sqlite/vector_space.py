@@ -33,8 +33,6 @@ MAX_SMALL = 250_000
 CHUNK_VALUES = 1 << 18  # copied and compared at once; they fit into the processor's cache
 SAMPLE_ROWS = 64  # that show whether the vectors are dense
 
-SELECT_SPACE = "SELECT id FROM spaces WHERE embedder = ? AND dim = ?"
-
 
 class VectorSpace:
     """Manage a row of the table `spaces` and its file, in which each memory has a row or has yet to get one."""
@@ -52,7 +50,7 @@ class VectorSpace:
 
     @classmethod
     def find(cls, db: sqlite3.Connection, folder: Path, embedder: str, dim: int) -> VectorSpace | None:
-        row = db.execute(SELECT_SPACE, (embedder, dim)).fetchone()
+        row = db.execute("SELECT id FROM spaces WHERE embedder = ? AND dim = ?", (embedder, dim)).fetchone()
         return cls(db, folder, row[0], dim) if row else None
 
     @classmethod
