@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from autoagent.core.durable_files import sync_folder
+from autoagent.core.durable_files import sync_folder, write_whole
 
 Vectors = NDArray[np.float32]
 
@@ -56,14 +56,11 @@ class VectorFile:
     def write(self, row: int, vectors: Vectors) -> None:
         """Write the vectors, shape (n, dim), starting at `row`, and sync once a block is full."""
         is_new = not self.path.exists()
+        fills_block = (row + len(vectors)) // BLOCK > row // BLOCK
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-        data, offset = vectors.astype(FLOAT, copy=False).tobytes(), row * self._width
         try:
-            while data:  # a single write may be partial
-                written = os.pwrite(descriptor, data, offset)
-                data, offset = data[written:], offset + written
-            if (row + len(vectors)) // BLOCK > row // BLOCK:
-                os.fdatasync(descriptor)
+            os.lseek(descriptor, row * self._width, os.SEEK_SET)
+            write_whole(descriptor, vectors.astype(FLOAT, copy=False).tobytes(), synced=fills_block)
         finally:
             os.close(descriptor)
         if is_new:
