@@ -179,7 +179,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         self.superseded = ()
         if id is not None and trusted and kind in DELIBERATE_KINDS:
             self.core_changes += 1
-            self._supersede(id, text, source)
+            self._link_corrected(id, text, source)
         return id
 
     @cached_property
@@ -195,7 +195,7 @@ class LivingMemory(AbstractContextManager["LivingMemory"]):
         present = (*self.store.of([memory]), *self.store.of([memory], trash=True))
         return memory > stats.last or any(m.run != run and m.text != first for m in present)
 
-    def _supersede(self, id: int, text: str, source: str) -> None:
+    def _link_corrected(self, id: int, text: str, source: str) -> None:
         """Link the memories corrected by this one to it, keeping both.
 
         The user's own and pinned memories are superseded only by what the user adds. A reverse link is removed.
