@@ -113,8 +113,8 @@ def recall(
         lines.append(f"({count} more that may fit come from outside, and are left out in this run: MEMORY_TRUST.)")
     if search.problem:
         lines.append(f"(Searched by words alone: {search.problem})")
-    if search.unranked:
-        lines.append(f"(In the usual order, not the model's: {search.unranked})")
+    if search.ranking_problem:
+        lines.append(f"(In the usual order, not the model's: {search.ranking_problem})")
     return CommandOutput("\n".join(lines), _meta(memories))
 
 

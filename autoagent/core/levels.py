@@ -18,7 +18,7 @@ class Level:
     name: LevelName
     title: str
     role: str
-    ends: str  # how it ends its work
+    result_instruction: str  # what to return at the end; added to its task
     share: float  # of the remaining budget of the level above
 
 

@@ -187,7 +187,7 @@ class Recall:
     memories: tuple[RetrievedMemory, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     problem: str = ""  # why the search by meaning failed, so that words alone decided
-    unranked: str = ""  # why the ranking model did not order them
+    ranking_problem: str = ""  # why the ranking model did not order them
     gate: float = 0.0  # the evidence that was needed
 
 

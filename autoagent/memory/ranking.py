@@ -138,7 +138,7 @@ def rerank(recall: Recall, k: int, query: str, rerankers: Iterable[Reranker]) ->
     """Return the first k memories of a recall in the order of the last reranker, and leave out the others.
 
     Unknown and repeated ids are ignored; memories that a reranker does not name keep their order at the end. If it
-    fails, the order stays, and `unranked` has the reason.
+    fails, the order stays, and `ranking_problem` has the reason.
     """
     memories, problem = recall.memories, ""
     for order in rerankers:
@@ -150,7 +150,7 @@ def rerank(recall: Recall, k: int, query: str, rerankers: Iterable[Reranker]) ->
             problem = str(error)
     others = (LeftOut(other.id, other.score, BEYOND) for other in memories[k:])
     left_out = sorted((*recall.left_out, *others), key=lambda other: (-other.score, other.id))
-    return replace(recall, memories=memories[:k], left_out=tuple(left_out), unranked=problem)
+    return replace(recall, memories=memories[:k], left_out=tuple(left_out), ranking_problem=problem)
 
 
 def _select(

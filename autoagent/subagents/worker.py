@@ -156,7 +156,7 @@ class Mailbox:
         if state is not None and state.is_decided:
             outcome, origin = state.outcome, state.origin
         else:
-            goal = Goal("\n\n".join(filter(None, (task.strip(), context.strip(), level.ends))))
+            goal = Goal("\n\n".join(filter(None, (task.strip(), context.strip(), level.result_instruction))))
             budget = self._share_of_budget(level.share)
             commands = tuple(spec for spec in self.pool.all_commands if level.name in spec.levels)
             worker_task = Task(level.title, level.role, (goal,), budget.limits.usd)

@@ -508,7 +508,7 @@ def test_a_model_puts_in_order_what_was_asked_for_and_no_more(
         found = memory.recall("red apples", 2)
     assert [m.text for m in found.memories] == [plain[place - 1] for place in first]
     assert len(found.left_out) == 3 and {out.reason for out in found.left_out} == {"beyond the number asked for"}
-    assert found.unranked == problem
+    assert found.ranking_problem == problem
     [prompt] = asked
     assert [f"[{number}] " in prompt for number in range(1, 7)] == [True] * 5 + [False]
     assert '"http://x/"' in prompt, "what comes from outside stands between marks"
