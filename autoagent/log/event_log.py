@@ -68,7 +68,7 @@ class EventLog(AbstractContextManager["EventLog"]):
             path = _create_folder(state_dir)
             log = cls(path, mask)
             draft = path.with_name("events.tmp")  # a run exists completely or not at all
-            log._open_locked(os.O_CREAT | os.O_EXCL, draft)
+            log._open_locked(draft, os.O_CREAT | os.O_EXCL)
             write_whole(log._file, lines, synced=False)
             log._size = len(lines)
             os.fdatasync(log._file)
@@ -90,7 +90,7 @@ class EventLog(AbstractContextManager["EventLog"]):
         log = cls(path, mask)
         try:
             _restrict_access(state_dir)
-            expected = log._open_locked(0)
+            expected = log._open_locked(path, 0)
             log._scan()
             log.lost = max(expected - log._seq, 0)
             if log._size < os.fstat(log._file).st_size:
@@ -167,9 +167,8 @@ class EventLog(AbstractContextManager["EventLog"]):
         return events_in(self.path, EVENTS.keys(), sub_agents=sub_agents)
 
     def returned(self, step: int, agent: str = "") -> Returned | None:
-        results = [event for event in events_in(self.path, {Returned.type}) if event.step == step]
-        newest = next((event for event in reversed(results) if event.agent == agent), None)
-        return newest if isinstance(newest, Returned) else None
+        results = [event for event in events_in(self.path, {Returned.type}) if isinstance(event, Returned)]
+        return next((event for event in reversed(results) if (event.step, event.agent) == (step, agent)), None)
 
     def calls(self) -> Iterator[tuple[str, Call]]:
         """Yield each call, as requested and as run, with the key of its agent."""
@@ -208,9 +207,8 @@ class EventLog(AbstractContextManager["EventLog"]):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _open_locked(self, flags: int, path: Path | None = None) -> int:
-        """Open and lock the log. Return the recorded number of its events."""
-        path = path or self.path
+    def _open_locked(self, path: Path, flags: int) -> int:
+        """Open and lock the log, or its draft. Return the recorded number of its events."""
         with reader.refuse_link(path):
             self._file = os.open(path, flags | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
