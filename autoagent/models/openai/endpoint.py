@@ -91,7 +91,8 @@ class Endpoint:
     """Send requests to an endpoint over connections that are reused.
 
     `silence` is how long a request may stay silent, in seconds, or 0 for a default that depends on whether the server
-    is local. `request_hook` sends each request: it is called with `check_time_left` of the listener, and a function that sends.
+    is local. `request_hook` sends each request: it is called with `check_time_left` of the listener, and a function
+    that sends.
 
     Raises SettingsError if the base URL is not an http address, SetupError if the key is malformed, or missing for
     OpenAI.
