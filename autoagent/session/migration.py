@@ -30,7 +30,7 @@ from autoagent.text.figures import counted
 from autoagent.text.sanitize import shorten
 from autoagent.text.text_file import open_regular, read_text
 from autoagent.text.yaml_file import read_mapping
-from autoagent.workspace.guarded import GuardedNames
+from autoagent.workspace.guarded_names import GuardedNames
 from autoagent.workspace.snapshots import MAX_BYTES, MAX_ENTRIES, MAX_FILE_BYTES
 
 PLUGINS = Path("plugins")

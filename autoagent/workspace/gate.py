@@ -143,7 +143,7 @@ class Workspace:
         where = self._locate(path, follow=follow)
         folder, _, name = where.rpartition("/")
         with _translated_errors(path), suppress(FileNotFoundError, NotADirectoryError):
-            with self._opened(folder or ".", _FOLDER) as parent:
+            with self.folder(folder) as parent:
                 status = os.stat(name, dir_fd=parent, follow_symlinks=False)
             return WorkspaceEntry(where, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
         return None
@@ -169,7 +169,7 @@ class Workspace:
         folder, _, name = where.rpartition("/")
         with _translated_errors(path):
             self._make_folders(folder)
-            with self._opened(folder or ".", _FOLDER) as parent:
+            with self.folder(folder) as parent:
                 replace_in(parent, name, data, _mode_to_keep(parent, name, path))
                 _sync_folder(parent)
 
@@ -210,9 +210,9 @@ class Workspace:
         """Rename a file atomically, replacing an existing file and taking over its mode."""
         folder, _, name = self._locate(path, of_file=True, to_write=True).rpartition("/")
         new_folder, _, new_name = self._locate(new_path, of_file=True, to_write=True).rpartition("/")
-        with self._opened_file(path, os.O_RDONLY) as descriptor, self._opened(folder or ".", _FOLDER) as parent:
+        with self._opened_file(path, os.O_RDONLY) as descriptor, self.folder(folder) as parent:
             self._make_folders(new_folder)
-            with self._opened(new_folder or ".", _FOLDER) as new_parent:
+            with self.folder(new_folder) as new_parent:
                 if (mode := _mode_to_keep(new_parent, new_name, new_path)) is not None:
                     os.fchmod(descriptor, mode)
                 os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent)
@@ -224,7 +224,7 @@ class Workspace:
         """Delete a file, or a symbolic link itself. Folders are refused."""
         where = self._locate(path, of_file=True, follow=False, to_write=True)
         folder, _, name = where.rpartition("/")
-        with _translated_errors(path), self._opened(folder or ".", _FOLDER) as parent:
+        with _translated_errors(path), self.folder(folder) as parent:
             if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
                 raise CommandError(f"{shown(path)} is a folder; only files can be deleted.")
             os.unlink(name, dir_fd=parent)
@@ -235,7 +235,7 @@ class Workspace:
         if len(places) > MAX_SYNCED_FILES:
             os.sync()
             return
-        for where in {*places, *(place.rpartition("/")[0] or "." for place in places)}:
+        for where in {*places, *(place.rpartition("/")[0] for place in places)}:
             with suppress(OSError), self._opened(where, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as descriptor:
                 os.fsync(descriptor)
 
@@ -267,7 +267,7 @@ class Workspace:
     def delete_drafts(self) -> None:
         """Delete the drafts left by a killed process."""
         for folder in (folders := ["."]):  # grows during the loop
-            with suppress(OSError), self._opened(folder, _FOLDER) as descriptor, os.scandir(descriptor) as items:
+            with suppress(OSError), self.folder(folder) as descriptor, os.scandir(descriptor) as items:
                 for item in items:
                     path = path_in("" if folder == "." else folder, item.name)
                     is_entered = item.name not in NOT_ENTERED and path.casefold() not in self._protected
@@ -285,7 +285,7 @@ class Workspace:
         return folded.startswith(self._protected_prefixes) or is_draft(where)
 
     def folder(self, where: str) -> AbstractContextManager[int]:
-        """Open the folder at a path (relative to the root, or '.') through the gate. Raises OSError."""
+        """Open the folder at a path (relative to the root, which is '' or '.') through the gate. Raises OSError."""
         return self._opened(where, _FOLDER)
 
     def _locate(self, path: str, *, of_file: bool = False, follow: bool = True, to_write: bool = False) -> str:
@@ -328,7 +328,7 @@ class Workspace:
     def _opened(self, where: str, flags: int) -> Iterator[int]:
         root = os.open(self.root, _FOLDER)
         try:
-            descriptor = self._gate(root, where, flags)
+            descriptor = self._gate(root, where or ".", flags)
         finally:
             os.close(root)
         try:
@@ -347,13 +347,13 @@ class Workspace:
     def _make_folders(self, folder: str) -> None:
         parent_path = ""
         for name in folder.split("/") if folder else ():
-            with self._opened(parent_path or ".", _FOLDER) as parent, suppress(FileExistsError):
+            with self.folder(parent_path) as parent, suppress(FileExistsError):
                 os.mkdir(name, dir_fd=parent)
             parent_path = path_in(parent_path, name)
 
     def _entries(self, folder: str) -> list[WorkspaceEntry]:
         entries = []
-        with self._opened(folder, _FOLDER) as descriptor, os.scandir(descriptor) as items:
+        with self.folder(folder) as descriptor, os.scandir(descriptor) as items:
             for item in items:
                 path = path_in("" if folder == "." else folder, item.name)
                 if path.casefold() in self._protected or is_draft(path):

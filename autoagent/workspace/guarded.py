@@ -18,7 +18,6 @@ import functools
 import hashlib
 import os
 import posixpath
-import re
 import stat
 import sys
 import threading
@@ -30,7 +29,8 @@ from pathlib import Path
 
 from autoagent.core.durable_files import is_draft, open_entry, replace_in
 from autoagent.core.frozen import dataclass
-from autoagent.workspace import guarded_patterns
+from autoagent.workspace import guarded_names
+from autoagent.workspace.guarded_names import GuardedNames
 
 MAX_SCANNED_ENTRIES = 100_000  # entries of the workspace, level by level
 _MAX_RESTORABLE_BYTES = 1 << 20  # of one file
@@ -40,7 +40,6 @@ _RACY_NS = 50_000_000  # a folder changed more recently may change again without
 _MAX_READ_ONLY_PATHS = 64  # each delays every start of a program by 0.05 ms
 _GIT_FILES = frozenset({"config", "config.worktree", "commondir"})
 _WRITE_ERRORS = tuple(os.strerror(number).encode() for number in (errno.EROFS, errno.EBUSY))
-_ANY_DEPTH = re.compile(r"\*\*/([^*?/]+)")
 _REPOSITORY, _WORKTREE = {"HEAD", "objects", "refs"}, {"HEAD", "commondir"}  # their typical entries
 
 Stamp = tuple[int, int, int, int, int]
@@ -57,66 +56,70 @@ def path_in(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def program_in(root: Path) -> Iterator[str]:
-    """Yield the parts of this program inside a workspace: its interpreter's folders, and the packages it has loaded.
+def restore_access(parent: int | None, name: str | Path) -> bool:
+    """Give the user back all permissions on an entry of an open folder. Return whether any was missing. Raises OSError.
+
+    A program may have removed them to hide its changes.
+    """
+    with open_entry(parent, name) as (place, status):
+        mode = stat.S_IMODE(status.st_mode)
+        if mode & stat.S_IRWXU == stat.S_IRWXU:
+            return False
+        os.chmod(place, mode | stat.S_IRWXU)  # noqa: PTH101 - no path of Python's
+        return True
+
+
+class OwnProgram:
+    """The parts of this program inside a workspace: its interpreter's folders, and the packages it has loaded.
 
     If the agent's programs changed these, they would run outside the sandbox as soon as another module is imported.
+    `paths` are relative to the root.
     """
-    files = {getattr(module, "__file__", None) or "" for name, module in [*sys.modules.items()] if "." not in name}
-    folder_of = functools.cache(os.path.realpath)  # hundreds of modules lie in a few folders
-    places = {sys.prefix, sys.base_prefix, os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)}
-    for file in files - {""}:
-        folder, name = os.path.split(file.removesuffix("/__init__.py"))
-        place = f"{folder_of(folder)}/{name}"
-        is_link = os.path.islink(place)  # noqa: PTH114 - a Path raises where the user may not look
-        places.add(os.path.realpath(place) if is_link else place)
-    top = f"{str(root).rstrip('/')}/"
-    return (os.path.relpath(place, root) for place in sorted(places) if place.startswith(top) and place != top)
 
+    def __init__(self, root: Path) -> None:
+        files = {getattr(module, "__file__", None) or "" for name, module in [*sys.modules.items()] if "." not in name}
+        folder_of = functools.cache(os.path.realpath)  # hundreds of modules lie in a few folders
+        places = {sys.prefix, sys.base_prefix, os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)}
+        for file in files - {""}:
+            folder, name = os.path.split(file.removesuffix("/__init__.py"))
+            place = f"{folder_of(folder)}/{name}"
+            is_link = os.path.islink(place)  # noqa: PTH114 - a Path raises where the user may not look
+            places.add(os.path.realpath(place) if is_link else place)
+        top = f"{str(root).rstrip('/')}/"
+        inside = (place for place in sorted(places) if place.startswith(top) and place != top)
+        self.paths = tuple(os.path.relpath(place, root) for place in inside)
+        self._root = root
+        self._folders: dict[str, int] = {}  # descriptors of the program's folders, and of those above
 
-class GuardedNames:
-    """Match PATTERNS with the user's `changes` (`!NAME` removes a name). Raises ValueError for a useless change."""
+    def open_folders(self) -> None:
+        """Open the program's folders, so that `restore` finds them wherever they are moved."""
+        for path in [*self._folders]:
+            os.close(self._folders.pop(path))
+        folders = {str(folder) for path in self.paths for folder in (Path(path), *Path(path).parents)}
+        for folder in sorted(folders - {"."}):
+            with suppress(OSError):
+                self._folders[folder] = os.open(self._root / folder, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
 
-    def __init__(self, changes: Iterable[str] = ()) -> None:
-        patterns = dict.fromkeys(guarded_patterns.PATTERNS)
-        for change in changes:
-            if change.startswith("!") and change[1:] not in patterns:
-                raise ValueError(f"protect: {change!r} matches none of the usual names; docs/security.md lists them.")
-            if change.startswith(("/", "~")) or ".." in change.split("/"):
-                raise ValueError(f"protect: {change!r} is not a path relative to the top of the workspace.")
-            if change.startswith("!"):
-                del patterns[change[1:]]
-            else:
-                patterns[change] = None
-        self.anywhere = frozenset(match[1].casefold() for match in map(_ANY_DEPTH.fullmatch, patterns) if match)
-        self._at_top = [pattern for pattern in patterns if not _ANY_DEPTH.fullmatch(pattern)]
-        tops = {pattern.partition("/")[0].casefold() for pattern in self._at_top}
-        self._tops = None if any(set(top) & set("*?") for top in tops) else tops
-
-    @functools.cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        """Compile the names once a path may match, as this takes longer than the rest of the start."""
-        return re.compile("|".join(map(_regex, self._at_top)) or r"(?!)", re.IGNORECASE)
-
-    def match(self, path: str) -> bool:
-        """Return whether a path, relative to the root, is guarded or in a guarded folder."""
-        if self.anywhere.intersection(path.casefold().split("/")):
-            return True
-        return self.may_match_in(path) and bool(self._pattern.match(path))
-
-    def may_match_in(self, path: str) -> bool:
-        """Return whether a path may be or contain a guarded file, ignoring names guarded `anywhere`."""
-        return self._tops is None or path.partition("/")[0].casefold() in self._tops
-
-    def runs_later(self, path: str) -> bool:
-        """Return whether a path is guarded, or makes git run programs."""
-        return self.match(path) or bool(guarded_patterns.GIT_FILE.match(path))
-
-
-def _regex(pattern: str) -> str:
-    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern.rstrip("/"))
-    wildcards = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return f"(?:{''.join(wildcards.get(part, re.escape(part)) for part in parts)})(?:/|\\Z)"
+    def restore(self) -> Iterator[str]:
+        """Move the program's folders back, and anything in their place aside. Yield a line for each."""
+        for place, descriptor in self._folders.items():  # parents come first
+            path = self._root / place
+            with suppress(OSError):
+                if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                    continue
+            moved_path, spare_path = Path(f"/proc/self/fd/{descriptor}").readlink(), f"{path}.{os.urandom(3).hex()}"
+            try:
+                for folder in (*reversed(moved_path.parents), moved_path, *reversed(path.parents)):
+                    if folder.is_relative_to(self._root) and not os.access(folder, os.W_OK | os.X_OK):
+                        restore_access(None, folder)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                own_path = Path(f"{spare_path}.own")
+                for source, target in (moved_path, own_path), (path, spare_path), (own_path, path):
+                    with suppress(FileNotFoundError):  # deleted meanwhile
+                        source.rename(target)
+                yield f"{place} was restored; its replacement was moved to {spare_path}."
+            except OSError as error:
+                yield f"{place} would run as the user later; it cannot be removed: {error.strerror}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +142,10 @@ class _FileState:
 class GuardedFiles:
     """Watch the guarded files of a workspace while programs run in it. Any thread may use it.
 
-    `open_folder` opens a folder without following links. The agent's own files are `hidden`: programs cannot reach
-    them, and a file put in the place of a missing one is removed. Removed files are moved to the folder `quarantine`,
-    or deleted if it is None. With `enforced`, the sandbox makes the `read_only` paths read-only for programs, so that
-    only the user can have changed them.
+    `open_folder` opens a folder ('' is the root) without following links. The agent's own files are `hidden`: programs
+    cannot reach them, and a file put in the place of a missing one is removed. Removed files are moved to the folder
+    `quarantine`, or deleted if it is None. With `enforced`, the sandbox makes the `read_only` paths read-only for
+    programs, so that only the user can have changed them.
     """
 
     def __init__(
@@ -153,8 +156,8 @@ class GuardedFiles:
         changes: Iterable[str] = (),
         quarantine: Path | None = None,
     ) -> None:
-        self._program = tuple(program_in(root))
-        self.names = GuardedNames((*self._program, *changes))
+        self._program = OwnProgram(root)
+        self.names = GuardedNames((*self._program.paths, *changes))
         self.enforced = False
         self.read_only: tuple[str, ...] = ()
         self._root = root
@@ -171,7 +174,6 @@ class GuardedFiles:
         self._existing_hidden: set[str] = set()
         self._configured: set[str] = set()  # paths named by the configuration of the user's repositories, folded
         self._included: set[str] = set()  # files included by it
-        self._program_folders: dict[str, int] = {}  # descriptors of this program's folders, and of those above
         # Found by the scans:
         self._git_dirs: set[str] = set()
         self._made_paths: set[str] = set()  # repositories made by programs, and files leading to them
@@ -209,7 +211,7 @@ class GuardedFiles:
     def accept(self, paths: Iterable[str]) -> None:
         """Accept these files as the user's, after an allowed change."""
         with self._lock:
-            for path in (path for path in paths if self._may_run_later(path)):
+            for path in filter(self._may_run_later, paths):
                 self._has_scanned = self._has_scanned and bool(self._running)  # a configuration may name other files
                 self._accepted.pop(path, None)
                 with suppress(OSError):
@@ -248,7 +250,8 @@ class GuardedFiles:
     def _accept_all(self) -> None:
         """Accept every guarded file as it is, and determine what programs may only read."""
         self._unreadable, self._restores_permissions = {}, False
-        self._hold_program_folders()
+        if not self.enforced:
+            self._program.open_folders()
         self._existing_hidden = {path for path in self._hidden.values() if os.path.lexists(self._root / path)}
         found = self._accept_found()
         configured = {path.casefold() for path in self._configured_paths(found)}
@@ -279,7 +282,7 @@ class GuardedFiles:
             config = None
             with suppress(OSError, ValueError):  # missing, or no file can have this name
                 config = self._state_of(file, (self._root / file).lstat())
-            for is_included, value in guarded_patterns.paths_in_config((config and config.data) or b""):
+            for is_included, value in guarded_names.paths_in_config((config and config.data) or b""):
                 for base in [posixpath.dirname(file)] if is_included else tops | git_dirs:
                     path = os.path.relpath(self._root / base / os.path.expanduser(value), self._root)  # noqa: PTH111 - as text
                     if path.split("/")[0] == "..":
@@ -289,27 +292,18 @@ class GuardedFiles:
                         files.append(path)  # read later in this loop
                     if path == "." or any(f"{git_dir}/".startswith(f"{path}/") for git_dir in git_dirs):
                         # If this whole folder were guarded, git could write nothing there.
-                        yield from (posixpath.normpath(path_in(path, hook)) for hook in guarded_patterns.HOOKS)
+                        yield from (posixpath.normpath(path_in(path, hook)) for hook in guarded_names.HOOKS)
                     else:
                         yield path
-
-    def _hold_program_folders(self) -> None:
-        """Open this program's folders unless the sandbox protects them, so that they can be found wherever moved."""
-        for path in [*self._program_folders]:
-            os.close(self._program_folders.pop(path))
-        if not self.enforced:
-            folders = {str(folder) for path in self._program for folder in (Path(path), *Path(path).parents)}
-            for folder in sorted(folders - {"."}):
-                with suppress(OSError):
-                    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-                    self._program_folders[folder] = os.open(self._root / folder, flags)
 
     def _read_only_path(self, path: str) -> str:
         """Return the path to make read-only for a guarded file, or '' in a repository made by a program."""
         git_dir = self._git_dir_of(path)
         if git_dir is not None:
+            if git_dir in self._made_paths:
+                return ""
             hooks = path_in(git_dir, "hooks")
-            return "" if git_dir in self._made_paths else hooks if path.startswith(f"{hooks}/") else path
+            return hooks if path.startswith(f"{hooks}/") else path
         parts = path.split("/")
         tops = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
         top = next((top for top in tops if self.names.match(top) or top.casefold() in self._configured), path)
@@ -348,7 +342,7 @@ class GuardedFiles:
                     or (may_match and (self.names.match(path) or path.casefold() in self._configured))
                     or path.casefold() in self._hidden
                 )
-                if not entries[name] or (self.enforced and path in self._program):  # large, and already read-only
+                if not entries[name] or (self.enforced and path in self._program.paths):  # large, and already read-only
                     if is_guarded or name.casefold() == ".git":
                         self._add(path, found)
                 elif not is_dot_git or name in ("modules", "worktrees"):
@@ -381,31 +375,30 @@ class GuardedFiles:
         """Return the names in a folder, and whether each is a folder. Return nothing for an unreadable folder."""
         try:
             stamp = stamp_of((self._root / folder).lstat())
-            last_stamp, last_names = self._listings.get(folder, (None, {}))
-            if last_stamp == stamp:
-                return last_names
+            if (last := self._listings.get(folder)) and last[0] == stamp:
+                return last[1]
             if not os.access(self._root / folder, os.R_OK | os.X_OK):
-                self._restore_permissions(folder, stamp)
-            with self._open_folder(folder or ".") as descriptor, os.scandir(descriptor) as entries:
+                self._make_readable(folder, stamp)
+            with self._open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
                 names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         except OSError:
-            names, stamp = {}, (0, 0, 0, 0, time.time_ns())
+            self._relevant[folder] = []
+            return {}
         relevant = {".git", *self.names.anywhere}
         self._relevant[folder] = [name for name, is_dir in names.items() if is_dir or name.casefold() in relevant]
         if time.time_ns() - stamp[4] > _RACY_NS:
             self._listings[folder] = stamp, names
         return names
 
-    def _restore_permissions(self, path: str, stamp: Stamp | None = None) -> None:
-        """Restore the user's permissions on a path, as a program may remove them to hide its changes.
+    def _make_readable(self, path: str, stamp: Stamp) -> None:
+        """Restore access to an unreadable path with this stamp. Raises OSError.
 
-        Before programs run, record its `stamp` instead: a path that the user made unreadable stays so.
+        Before programs run, record its stamp instead: a path that the user made unreadable stays so.
         """
-        if stamp and not self._restores_permissions:
+        if not self._restores_permissions:
             self._unreadable[path] = stamp
-        elif not stamp or self._unreadable.get(path) != stamp:
-            with open_entry(None, self._root / path) as (place, status):
-                os.chmod(place, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)  # noqa: PTH101 - no path of Python's
+        elif self._unreadable.get(path) != stamp:
+            restore_access(None, self._root / path)
 
     def _state_of(self, path: str, status: os.stat_result) -> _FileState | None:
         """Return the state of a path with this status, or None for a folder, or a missing or unreadable file."""
@@ -416,7 +409,7 @@ class GuardedFiles:
         folder, _, name = path.rpartition("/")
         if kind == stat.S_IFDIR:
             return None
-        with suppress(OSError), self._open_folder(folder or ".") as parent:
+        with suppress(OSError), self._open_folder(folder) as parent:
             if kind == stat.S_IFLNK:
                 return _FileState(stamp, kind, os.fsencode(os.readlink(name, dir_fd=parent)))
             if kind != stat.S_IFREG:  # a pipe: a program at its other end would answer
@@ -428,7 +421,7 @@ class GuardedFiles:
                     return _FileState(stamp, mode, data)
                 # A digest tells apart files of the same size. If there is nothing to compare, the size will do.
                 may_compare = accepted.stamp[2] == status.st_size if accepted else not self._restores_permissions
-                of_program = any(Path(path).is_relative_to(place) for place in self._program)
+                of_program = any(Path(path).is_relative_to(place) for place in self._program.paths)
                 if self.enforced or not may_compare or not (of_program or status.st_size <= _MAX_DIGEST_BYTES):
                     return _FileState(stamp, mode, None, str(status.st_size).encode())
                 file.seek(0)
@@ -440,7 +433,8 @@ class GuardedFiles:
     def _revert(self) -> None:
         """Bring everything that programs have changed back to its allowed state."""
         git_dirs_before, self._restores_permissions = self._git_dirs, True
-        self._restore_program()
+        if not self.enforced:
+            self._report += self._program.restore()
         found = self._scan()
         self._made_paths = (self._made_paths | (self._git_dirs - git_dirs_before)) & {*self._git_dirs, *found}
         for path in sorted(found.keys() | self._accepted.keys()):
@@ -448,29 +442,8 @@ class GuardedFiles:
         for path in {*self._hidden.values()} - self._existing_hidden:  # folders made in the place of a missing file
             for folder, _, _ in os.walk(self._root / path, topdown=False):
                 above, _, name = os.path.relpath(folder, self._root).rpartition("/")
-                with suppress(OSError), self._open_folder(above or ".") as parent:
+                with suppress(OSError), self._open_folder(above) as parent:
                     os.rmdir(name, dir_fd=parent)
-
-    def _restore_program(self) -> None:
-        """Move this program's own folders back, and move anything in their place aside."""
-        for place, descriptor in self._program_folders.items():  # parents come first
-            path = self._root / place
-            with suppress(OSError):
-                if os.path.samestat(os.fstat(descriptor), path.lstat()):
-                    continue
-            moved_path, spare_path = Path(f"/proc/self/fd/{descriptor}").readlink(), f"{path}.{os.urandom(3).hex()}"
-            try:
-                for folder in (*reversed(moved_path.parents), moved_path, *reversed(path.parents)):
-                    if folder.is_relative_to(self._root) and not os.access(folder, os.W_OK | os.X_OK):
-                        self._restore_permissions(os.path.relpath(folder, self._root))
-                path.parent.mkdir(parents=True, exist_ok=True)
-                own_path = Path(f"{spare_path}.own")
-                for source, target in (moved_path, own_path), (path, spare_path), (own_path, path):
-                    with suppress(FileNotFoundError):  # deleted meanwhile
-                        source.rename(target)
-                self._report.append(f"{place} was restored; its replacement was moved to {spare_path}.")
-            except OSError as error:
-                self._report.append(f"{place} would run as the user later; it cannot be removed: {error.strerror}.")
 
     def _revert_file(self, path: str, status: os.stat_result | None) -> None:
         """Bring a path with this status, or a missing path, back to its allowed state."""
@@ -479,15 +452,15 @@ class GuardedFiles:
             present = self._state_of(path, status)
             if present is None and stat.S_ISREG(status.st_mode):
                 with suppress(OSError):
-                    self._restore_permissions(path, stamp_of(status))
+                    self._make_readable(path, stamp_of(status))
                     present = self._state_of(path, (self._root / path).lstat())
             if present is None:
                 return
         if present and accepted and present.is_same(accepted):
             return
         by_user = self.enforced and self._read_only_path(path) in self.read_only
-        stays = by_user or (not present and self._git_dir_of(path) in self._made_paths)
-        allowed = present if stays else self._allowed_state(path, present, accepted)
+        is_removed_by_maker = not present and self._git_dir_of(path) in self._made_paths
+        allowed = present if by_user or is_removed_by_maker else self._allowed_state(path, present, accepted)
         if allowed is not present:
             self._replace(path, present, allowed)
         elif present:
@@ -506,15 +479,16 @@ class GuardedFiles:
             target = os.fsdecode(data).removeprefix("gitdir:").strip()
             if "\0" in target or os.path.relpath(self._root / folder / target, self._root) not in self._git_dirs:
                 return accepted
-            self._made_paths |= set() if accepted else {path}
+            if not accepted:
+                self._made_paths.add(path)
             return present
         if is_made and name == "config":
-            reduced = guarded_patterns.harmless_config(data)
+            reduced = guarded_names.harmless_config(data)
             return present if reduced == data else _FileState(present.stamp, 0o644, reduced)
         if (
             path == ".gitmodules"
             and not accepted
-            and guarded_patterns.harmless_config(data, guarded_patterns.HARMLESS_IN_GITMODULES) == data
+            and guarded_names.harmless_config(data, guarded_names.HARMLESS_IN_GITMODULES) == data
         ):
             return present
         # harmless without drivers in the configuration
@@ -530,7 +504,7 @@ class GuardedFiles:
                 self._put(path, present, allowed)
             except PermissionError:
                 with suppress(OSError):
-                    self._restore_permissions(folder)
+                    restore_access(None, self._root / folder)
                 self._put(path, present, allowed)
         except OSError as error:
             if present:
@@ -546,7 +520,7 @@ class GuardedFiles:
     def _put(self, path: str, present: _FileState | None, allowed: _FileState | None) -> None:
         """Write the allowed state of a file, or remove the present file. Raises OSError."""
         folder, _, name = path.rpartition("/")
-        with self._open_folder(folder or ".") as parent:
+        with self._open_folder(folder) as parent:
             if allowed and allowed.data is not None:
                 replace_in(parent, name, allowed.data, allowed.mode)
                 if state := self._state_of(path, os.stat(name, dir_fd=parent, follow_symlinks=False)):

@@ -31,7 +31,7 @@ from autoagent.core.errors import StateError
 from autoagent.core.frozen import dataclass
 from autoagent.workspace.changes import Changes
 from autoagent.workspace.gate import NOT_ENTERED, Workspace, shown
-from autoagent.workspace.guarded import Stamp, path_in, stamp_of
+from autoagent.workspace.guarded import Stamp, path_in, restore_access, stamp_of
 from autoagent.workspace.object_store import Node, ObjectStore, StoredTree, Tree, changed_names
 
 MAX_FILE_BYTES = 32 << 20
@@ -202,7 +202,7 @@ class Snapshots:
             queue = pending or byproducts
             where = queue.popleft()
             try:
-                with self._workspace.folder(where or ".") as descriptor:
+                with self._workspace.folder(where) as descriptor:
                     self._changes.add(where, descriptor)
                     folders = self._list(descriptor, where, scan)
                 scan.folders |= folders
@@ -226,14 +226,8 @@ class Snapshots:
     def _restore_access(self, where: str) -> bool:
         """Restore the user's permissions on a folder that the last scan could read. Return whether they changed."""
         above, _, name = where.rpartition("/")
-        with (
-            suppress(OSError),
-            self._workspace.folder(above or ".") as parent,
-            open_entry(parent, name) as (place, status),
-        ):
-            if stat.S_IMODE(status.st_mode) & stat.S_IRWXU != stat.S_IRWXU:
-                os.chmod(place, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)  # noqa: PTH101 - no path of Python's
-                return True
+        with suppress(OSError), self._workspace.folder(above) as parent:
+            return restore_access(parent, name)
         return False
 
     def _list(self, descriptor: int, where: str, scan: _Scan) -> dict[str, int]:
@@ -312,7 +306,7 @@ class Snapshots:
             if where not in last.trees:
                 return None
             scan.trees[where], scan.stamps[where] = {**last.trees[where]}, {**last.stamps[where]}
-            with suppress(OSError), self._workspace.folder(where or ".") as descriptor:
+            with suppress(OSError), self._workspace.folder(where) as descriptor:
                 for name in names:
                     path = path_in(where, name)
                     if self._workspace.is_protected(path):
@@ -404,7 +398,7 @@ class _Restoration:
             for _, path, old_node, new_node in differing:
                 if _is_folder(old_node) and not _is_folder(new_node):
                     self.run(path, old_node.id, "")
-            with self._workspace.folder(where or ".") as descriptor:
+            with self._workspace.folder(where) as descriptor:
                 old_mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
                 if old_mode & 0o300 != 0o300:
                     os.fchmod(descriptor, old_mode | 0o300)
@@ -416,7 +410,7 @@ class _Restoration:
                     self.run(path, old_id, new_node.id, new_node.mode & _FOLDER_BITS)
             new_mode = old_mode if mode is None else mode
             if new_mode != old_mode or old_mode & 0o300 != 0o300:
-                with self._workspace.folder(where or ".") as descriptor:
+                with self._workspace.folder(where) as descriptor:
                     os.fchmod(descriptor, new_mode)
         except OSError as error:
             raise StateError(f"{shown(where or '.')} in the workspace cannot be restored: {error.strerror}.") from error

@@ -1,10 +1,11 @@
-"""Declare the files that later run as the user, and the entries of a git configuration that do or do not run any."""
+"""Recognize the files that later run as the user, and the entries of a git configuration that do or do not run any."""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 PATTERNS = (
     ".gitmodules", ".gitconfig", ".envrc", ".husky/", ".pre-commit-config.yaml",
@@ -39,6 +40,56 @@ PATTERNS = (
 GIT_FILE = re.compile(
     r"(?:.*/)?\.git(?:/(?:.*/)?(?:config|config\.worktree|commondir|hooks/.*|info/attributes))?\Z", re.IGNORECASE
 )
+_ANY_DEPTH = re.compile(r"\*\*/([^*?/]+)")
+
+
+class GuardedNames:
+    """Match PATTERNS with the user's `changes` (`!NAME` removes a name). Raises ValueError for a useless change."""
+
+    def __init__(self, changes: Iterable[str] = ()) -> None:
+        patterns = dict.fromkeys(PATTERNS)
+        for change in changes:
+            if change.startswith("!") and change[1:] not in patterns:
+                raise ValueError(f"protect: {change!r} matches none of the usual names; docs/security.md lists them.")
+            if change.startswith(("/", "~")) or ".." in change.split("/"):
+                raise ValueError(f"protect: {change!r} is not a path relative to the top of the workspace.")
+            if change.startswith("!"):
+                del patterns[change[1:]]
+            else:
+                patterns[change] = None
+        self.anywhere = frozenset(match[1].casefold() for match in map(_ANY_DEPTH.fullmatch, patterns) if match)
+        self._at_top = [pattern for pattern in patterns if not _ANY_DEPTH.fullmatch(pattern)]
+        tops = {pattern.partition("/")[0].casefold() for pattern in self._at_top}
+        self._tops = None if any(set(top) & set("*?") for top in tops) else tops
+
+    @functools.cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """Compile the names once a path may match, as this takes longer than the rest of the start."""
+        return re.compile("|".join(map(_regex, self._at_top)) or r"(?!)", re.IGNORECASE)
+
+    def match(self, path: str) -> bool:
+        """Return whether a path, relative to the root, is guarded or in a guarded folder."""
+        if self.anywhere.intersection(path.casefold().split("/")):
+            return True
+        return self.may_match_in(path) and bool(self._pattern.match(path))
+
+    def may_match_in(self, path: str) -> bool:
+        """Return whether a path may be or contain a guarded file, ignoring names guarded `anywhere`."""
+        return self._tops is None or path.partition("/")[0].casefold() in self._tops
+
+    def runs_later(self, path: str) -> bool:
+        """Return whether a path is guarded, or makes git run programs."""
+        return self.match(path) or bool(GIT_FILE.match(path))
+
+
+def _regex(pattern: str) -> str:
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern.rstrip("/"))
+    wildcards = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return f"(?:{''.join(wildcards.get(part, re.escape(part)) for part in parts)})(?:/|\\Z)"
+
+
+# Git's configuration ---------------------------------------------------------------------------------------------
+
 HOOKS = (
     "applypatch-msg", "commit-msg", "fsmonitor-watchman", "p4-changelist", "p4-post-changelist", "p4-pre-submit",
     "p4-prepare-changelist", "post-applypatch", "post-checkout", "post-commit", "post-index-change", "post-merge",
