@@ -528,6 +528,19 @@ def test_a_guarded_file_whose_folder_is_away_for_a_moment_is_not_forgotten(works
     assert (git / "hooks" / "pre-push").read_text() == "mine"
 
 
+def test_a_folder_that_was_away_during_a_scan_hides_no_planted_file_afterwards(workspace: Workspace) -> None:
+    planted = workspace.root / "a/b/c/ai_settings.yaml"
+    planted.parent.mkdir(parents=True)
+    time.sleep(0.1)  # what was changed just now is listed once more
+    workspace.watch.begin()
+    (workspace.root / "a").rename(workspace.root / "away")
+    workspace.watch._entries("a/b")  # as by a scan that has just listed `a`
+    (workspace.root / "away").rename(workspace.root / "a")
+    planted.write_text("ai_role: x")
+    workspace.watch.end()
+    assert not planted.exists()
+
+
 def test_hooks_where_the_configuration_says_are_the_users_from_the_first_program_on(workspace: Workspace) -> None:
     git, hook = workspace.root / ".git", workspace.root / ".githooks" / "pre-commit"
     for folder in (git / "objects", git / "refs", hook.parent):

@@ -383,6 +383,7 @@ class GuardedFiles:
                 names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         except OSError:
             self._relevant[folder] = []
+            self._listings.pop(folder, None)
             return {}
         relevant = {".git", *self.names.anywhere}
         self._relevant[folder] = [name for name, is_dir in names.items() if is_dir or name.casefold() in relevant]
