@@ -139,14 +139,14 @@ def _shell_allowed(settings: Settings) -> str:
     return "" if settings.execute_local_commands else "shell commands are switched off (EXECUTE_LOCAL_COMMANDS)"
 
 
-def _preview_shell(context: Context, command_line: str) -> str:
+def _preview_shell(context: Context, command_line: str, **_: object) -> str:
     arguments = _arguments(context, command_line)
     if context.shell_rule is not in_a_shell:
         return f"Runs {arguments[0]}, without a shell."
     return f"Runs in a shell: {', '.join(programs(command_line)) or 'nothing that its text names'}."
 
 
-def _assess_shell(context: Context, command_line: str) -> Risk:
+def _assess_shell(context: Context, command_line: str, **_: object) -> Risk:
     return risk_of(command_line[:MAX_LINE_BYTES])  # a longer one is refused anyway, and takes long to read
 
 
@@ -167,8 +167,8 @@ def execute_shell(context: Context, command_line: CommandLine) -> CommandOutput:
     "verify",
     "Check a goal with a shell command that exits 0 if it is met",
     available=_shell_allowed,
-    preview=lambda context, goal, command_line: _preview_shell(context, command_line),
-    assess=lambda context, goal, command_line: _assess_shell(context, command_line),
+    preview=_preview_shell,
+    assess=_assess_shell,
 )
 def verify(
     context: Context, goal: Annotated[int, "the number of the goal"], command_line: CommandLine

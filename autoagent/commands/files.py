@@ -116,17 +116,22 @@ def _refuse_mask(context: Context, filename: str, text: str) -> None:
         )
 
 
-def _existing_text(context: Context, filename: str) -> tuple[Decoded, bool]:
-    """Return the text of a file, empty for a missing file, and whether it was cut."""
+def _read_to_append(context: Context, filename: str, text: str) -> tuple[Decoded, bool, str]:
+    r"""Return a file, empty if it is missing, whether it was cut, and the text with the line ends of the file.
+
+    Models always write `\n`.
+    """
     exists = context.workspace.find(filename) is not None
-    return _decode_text(filename, context.workspace.read(filename, MAX_EDIT_BYTES + 1) if exists else b"")
+    data = context.workspace.read(filename, MAX_EDIT_BYTES + 1) if exists else b""
+    before, is_cut = _decode_text(filename, data)
+    return before, is_cut, _with_crlf(text) if _ends_lines_in_crlf(before.text) else text
 
 
 def _preview_append(context: Context, filename: str, text: str) -> str:
-    before, is_cut = _existing_text(context, filename)
+    before, is_cut, new_text = _read_to_append(context, filename, text)
     if is_cut:
         return f"Adds {_size_text(text)} at the end of {filename}:\n{text}"
-    return _diff(context, filename, before.text, before.text + _with_line_ends_of(before.text, text))
+    return _diff(context, filename, before.text, before.text + new_text)
 
 
 @_file_command(
@@ -135,8 +140,7 @@ def _preview_append(context: Context, filename: str, text: str) -> str:
 def append_to_file(
     context: Context, filename: Filename, text: Annotated[str, "what to add at the end", "exact", FILE_TEXT]
 ) -> CommandOutput:
-    before, is_cut = _existing_text(context, filename)
-    new_text = _with_line_ends_of(before.text, text)
+    before, is_cut, new_text = _read_to_append(context, filename, text)
     data = _encode_text(new_text, Decoded("", before.encoding))
     if context.workspace.find(filename) is None:
         context.workspace.write(filename, data)
@@ -330,11 +334,6 @@ def _apply_edit(context: Context, filename: str, old: str, new: str, everywhere:
         return before, before.text.replace(old, new), count
     passage = re.escape(old)  # whole lines go with their line end, so that no empty line stays behind
     return before, re.sub(rf"^{passage}(?:\r?\n|\Z)|{passage}", "", before.text, flags=re.MULTILINE), count
-
-
-def _with_line_ends_of(existing: str, text: str) -> str:
-    r"""Convert the text to the line ends of the existing file: models always write `\n`."""
-    return _with_crlf(text) if _ends_lines_in_crlf(existing) else text
 
 
 def _ends_lines_in_crlf(text: str) -> bool:

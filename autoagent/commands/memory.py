@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -108,6 +107,13 @@ def recall(
     memories = search.memories
     if kind and kind not in _KINDS and not memories:  # an extension may have its own kinds
         raise CommandError(f"No memory of the kind {kind!r} matches; the kinds are {', '.join(_KINDS)}.")
+    sources = [memory.source or f"memory {memory_name(memory.id)}" for memory in memories if not memory.trusted]
+    meta = ResultMeta(
+        untrusted=sources[0] if sources else "",
+        private=any(memory.private for memory in memories),
+        kept=True,
+        details={"memories": [memory.id for memory in memories]},
+    )
     lines = [_line(number, memory) for number, memory in enumerate(memories, 1)] or ["No memory matches."]
     if count := sum(other.reason == FROM_OUTSIDE for other in search.left_out):
         lines.append(f"({count} more that may fit come from outside, and are left out in this run: MEMORY_TRUST.)")
@@ -115,7 +121,7 @@ def recall(
         lines.append(f"(Searched by words alone: {search.problem})")
     if search.ranking_problem:
         lines.append(f"(In the usual order, not the model's: {search.ranking_problem})")
-    return CommandOutput("\n".join(lines), _meta(memories))
+    return CommandOutput("\n".join(lines), meta)
 
 
 @command(
@@ -151,16 +157,6 @@ def _timestamp(text: str, name: str, *, end: bool = False) -> float:
         return (datetime.fromisoformat(text) + (length_of(text) if end else timedelta())).timestamp() if text else 0.0
     except (ValueError, OverflowError, OSError) as error:
         raise CommandError(f"{name}={text!r} is not a date; write it as 2026-11-24 or 2026-11-24T09:30.") from error
-
-
-def _meta(memories: Sequence[RetrievedMemory]) -> ResultMeta:
-    sources = [memory.source or f"memory {memory_name(memory.id)}" for memory in memories if not memory.trusted]
-    return ResultMeta(
-        untrusted=sources[0] if sources else "",
-        private=any(memory.private for memory in memories),
-        kept=True,
-        details={"memories": [memory.id for memory in memories]},
-    )
 
 
 def _line(number: int, memory: RetrievedMemory) -> str:

@@ -56,14 +56,14 @@ def added() -> tuple[AddedCommands, ...]:
             if invalid is not None:
                 raise plugin.refuse(f"cannot be used: {invalid!r} in its COMMANDS is not made by @command")
         except SetupError as error:
-            additions.append(AddedCommands(plugin, (), str(error)))
+            commands, problem = (), str(error)
         except (AttributeError, TypeError):
-            problem = "cannot be used: it has no list of COMMANDS"
-            additions.append(AddedCommands(plugin, (), str(plugin.refuse(problem))))
+            commands, problem = (), str(plugin.refuse("cannot be used: it has no list of COMMANDS"))
         else:
-            free, left_out = with_free_names(commands, taken)
-            problem = f"adds {', '.join(left_out)}, which is left out: {TAKEN}"
-            additions.append(AddedCommands(plugin, free, str(plugin.refuse(problem)) if left_out else ""))
+            commands, left_out = with_free_names(commands, taken)
+            refusal = plugin.refuse(f"adds {', '.join(left_out)}, which is left out: {TAKEN}")
+            problem = str(refusal) if left_out else ""
+        additions.append(AddedCommands(plugin, commands, problem))
     return tuple(additions)
 
 
@@ -117,7 +117,12 @@ def available(settings: Settings, more: Sequence[Command] = ()) -> Registry:
     stand_ins: dict[str, str] = {}
     for candidate in (*all_commands(), *more):
         spec = candidate.spec
-        reason = switched_off.get(spec.name) or _reason(candidate, settings)
+        reason = switched_off.get(spec.name, "")
+        if not reason and candidate.available:
+            try:
+                reason = candidate.available(settings)
+            except SetupError as error:  # raised by the plug-in chosen in the settings
+                reason = str(error)
         if reason:
             reasons.update(dict.fromkeys((spec.name, *spec.aliases), reason))
             if spec.stand_in and spec.name not in switched_off:
@@ -125,13 +130,6 @@ def available(settings: Settings, more: Sequence[Command] = ()) -> Registry:
         else:
             usable.append(candidate)
     return Registry(usable, reasons, stand_ins)
-
-
-def _reason(command: Command, settings: Settings) -> str:
-    try:
-        return command.available(settings) if command.available else ""
-    except SetupError as error:  # raised by the plug-in chosen in the settings
-        return str(error)
 
 
 def choose(registry: Registry, names: Sequence[str], window: int, *, guided: bool = False) -> Registry:

@@ -96,9 +96,12 @@ _page_command = partial(
 @_page_command("browse_website", "Read a web page")
 def browse_website(context: Context, url: Url, question: Question) -> CommandOutput:
     page, reading = _read(context, url)
-    parts = split(reading.text)
-    notes = _remember(context, page.url, parts[:MAX_PARTS])
-    text = reading.text
+    text, parts, notes = reading.text, split(reading.text), []
+    try:
+        for part in parts[:MAX_PARTS]:
+            context.memory.add(part, kind="page", source=page.url, trusted=False, run=context.run)
+    except (ModelError, StateError) as error:
+        notes.append(f"not kept in the memory: {error}")
     if parts and len(text) > MAX_WHOLE_CHARACTERS:
         text, note = _summary(context, page.url, parts, question)
         notes.append(note)
@@ -129,16 +132,6 @@ def _read(context: Context, url: str) -> tuple[WebPage, DocumentText]:
     if page.cut and kind not in ("html", "text"):
         raise CommandError(f"{page.url} is larger than {DOCUMENT_LIMIT:,} bytes, too large to be read.")
     return page, documents.read(page.url, page.body, kind, url=page.url, charset=page.charset)
-
-
-def _remember(context: Context, url: str, parts: list[str]) -> list[str]:
-    """Store the parts in the memory. Return a note on failure."""
-    try:
-        for part in parts:
-            context.memory.add(part, kind="page", source=url, trusted=False, run=context.run)
-    except (ModelError, StateError) as error:
-        return [f"not kept in the memory: {error}"]
-    return []
 
 
 def _summary(context: Context, url: str, parts: list[str], question: str) -> tuple[str, str]:

@@ -88,22 +88,21 @@ class Extension:
 @cache
 def extensions() -> tuple[Extension, ...]:
     """Return all extensions, registered. A failing extension registers nothing."""
-    return tuple(_load_extension(plugin) for plugin in _find_installed() if plugin.group == "")
-
-
-def _load_extension(plugin: Plugin) -> Extension:
     from autoagent.core.errors import SetupError
     from autoagent.registry.registrations import Registrations
 
-    registrations = Registrations()
-    try:
-        plugin.load()(registrations)
-    except SetupError as error:
-        return Extension(plugin, Registrations(), str(error))
-    except (Exception, SystemExit) as error:  # foreign code may raise anything; name its distribution
-        problem = f"cannot be used: its register raises {type(error).__name__}: {error}"
-        return Extension(plugin, Registrations(), str(plugin.refuse(problem)))
-    return Extension(plugin, registrations)
+    found = []
+    for plugin in (plugin for plugin in _find_installed() if plugin.group == ""):
+        registrations, problem = Registrations(), ""
+        try:
+            plugin.load()(registrations)
+        except SetupError as error:
+            registrations, problem = Registrations(), str(error)
+        except (Exception, SystemExit) as error:  # foreign code may raise anything; name its distribution
+            failure = plugin.refuse(f"cannot be used: its register raises {type(error).__name__}: {error}")
+            registrations, problem = Registrations(), str(failure)
+        found.append(Extension(plugin, registrations, problem))
+    return tuple(found)
 
 
 def plugins_of_other_groups(known_groups: tuple[str, ...]) -> list[Plugin]:

@@ -152,8 +152,7 @@ class Snapshots:
         Raises:
             StateError: part of the snapshot is missing or damaged, or a file cannot be written.
         """
-        before = self.take()
-        self._check_objects(before, tree)
+        before = self.check(tree)
         restoration = _Restoration(self._workspace, self._objects, self._tree)
         restoration.run("", before, tree)
         self._workspace.watch.accept(restoration.changed)
@@ -188,9 +187,13 @@ class Snapshots:
         mode = into.mode if base is not None and own.mode == base.mode else own.mode
         return Node(mode, self._objects.put_tree(tree).id)
 
-    def check(self, tree: str) -> None:
-        """Raise StateError if a restoration from now would miss an object."""
-        self._check_objects(self.take(), tree)
+    def check(self, tree: str) -> str:
+        """Return a snapshot of now. Raises StateError if a restoration of the tree would miss an object."""
+        before = self.take()
+        for _, _, node in self._differences(before, tree):
+            if node is not None and node.mode != _ABSENT:
+                self._objects.read("blob", node.id)
+        return before
 
     # Taking ------------------------------------------------------------------------------------------------------
 
@@ -353,11 +356,6 @@ class Snapshots:
             if name in trees:
                 return trees[name]
         return self._objects.read_tree(name)
-
-    def _check_objects(self, before: str, after: str) -> None:
-        for _, _, node in self._differences(before, after):
-            if node is not None and node.mode != _ABSENT:
-                self._objects.read("blob", node.id)
 
     def _differences(self, before: str, after: str, where: str = "") -> Iterator[tuple[str, Node | None, Node | None]]:
         """Yield path, old node and new node of each difference. Of folders, only their content counts."""

@@ -34,7 +34,9 @@ def has_failed(exit: ProcessExit) -> bool:
 
 def describe_exit(exit: ProcessExit) -> str:
     """Describe the exit of the program and its kept output."""
-    output = _apply_carriage_returns(exit.output.decode("utf-8", "replace"))
+    # Each line in its last state after `\r`, as a terminal finally shows it.
+    lines = exit.output.decode("utf-8", "replace").split("\n")
+    output = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
     end = exit_phrase(exit)
     end = end[0].upper() + end[1:]
     text = f"{end}. It printed:\n{output}" if output.strip() else f"{end}; nothing was printed."
@@ -42,9 +44,3 @@ def describe_exit(exit: ProcessExit) -> str:
         return text
     note = "These files were restored, since they would later run as the user. Only the user can allow that"
     return "\n".join([text, f"{note}; write_to_file asks:", *exit.put_back])
-
-
-def _apply_carriage_returns(text: str) -> str:
-    r"""Return the text as a terminal finally shows it: each line in its last state after `\r`."""
-    lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return "\n".join(lines)
