@@ -115,7 +115,7 @@ def test_all_that_can_be_kept_comes_back(root: Path, snapshots: Snapshots) -> No
     restored = snapshots.restore(tree)
     assert everything(root) == before
     assert snapshots.take() == tree
-    assert restored.left == ()
+    assert restored.skipped == ()
     assert list(restored.changed) == snapshots.changed(later, tree)
     assert {"plain", "secret", "link", "dangling", "gone/deep/in/it", "added/much/deeper"} < set(restored.changed)
     assert "-rf" not in restored.changed
@@ -260,7 +260,7 @@ def test_many_new_files_become_a_pack_that_git_can_read(root: Path, store: Path,
     shutil.rmtree(root / "3")
     write(root, {name: "other" for name in list(files)[:150]})
     again = Snapshots(store, Workspace(root))
-    assert again.restore(tree).left == ()
+    assert again.restore(tree).skipped == ()
     assert everything(root) == before
     assert len(kept(store)) < 20, "what is packed is not kept once more"
 
@@ -360,7 +360,7 @@ def test_what_is_protected_is_neither_kept_nor_touched(tmp_path: Path, root: Pat
     restored = guarded.restore(open_to_all)  # taken when nothing was protected yet
     assert restored.changed == ("a.txt",)
     assert ((root / ".env").read_text(), (root / "state/log").read_text()) == ("KEY=3", "xx")
-    assert set(restored.left) == {f"{name} (it belongs to the agent itself)" for name in (".env", "state")}
+    assert set(restored.skipped) == {f"{name} (it belongs to the agent itself)" for name in (".env", "state")}
 
 
 def test_a_folder_that_holds_something_protected_stays(root: Path, store: Path) -> None:
@@ -458,10 +458,10 @@ def test_what_is_not_kept_is_named_once_and_left_alone(root: Path, store: Path) 
 
     restored = snapshots.restore(small)
     assert restored.changed == ("a.txt",)
-    assert restored.left == tuple(f"{name} (as it is now, no snapshot keeps it)" for name in ("large.bin", "pipe"))
+    assert restored.skipped == tuple(f"{name} (as it is now, no snapshot keeps it)" for name in ("large.bin", "pipe"))
     assert (root / "large.bin").stat().st_size == MAX_FILE_BYTES + 1
     (root / "large.bin").unlink()
-    assert snapshots.restore(tree).left[0] == "large.bin (the snapshot does not hold it)"
+    assert snapshots.restore(tree).skipped[0] == "large.bin (the snapshot does not hold it)"
     assert not (root / "large.bin").exists()
     with (root / "large.bin").open("wb") as file:
         file.truncate(MAX_FILE_BYTES + 2)

@@ -519,12 +519,12 @@ def test_a_guarded_file_whose_folder_is_away_for_a_moment_is_not_forgotten(works
         (git / name).mkdir(parents=True)
     (git / "HEAD").write_text("ref: refs/heads/main\n")
     (git / "hooks" / "pre-push").write_text("mine")
-    workspace.watch.begin()
+    workspace.guarded_files.begin()
     git.rename(workspace.root / "x")
-    workspace.watch.recheck()
+    workspace.guarded_files.recheck()
     (workspace.root / "x").rename(git)
     (git / "hooks" / "pre-push").write_text("of a program")
-    workspace.watch.end()
+    workspace.guarded_files.end()
     assert (git / "hooks" / "pre-push").read_text() == "mine"
 
 
@@ -532,12 +532,12 @@ def test_a_folder_that_was_away_during_a_scan_hides_no_planted_file_afterwards(w
     planted = workspace.root / "a/b/c/ai_settings.yaml"
     planted.parent.mkdir(parents=True)
     time.sleep(0.1)  # what was changed just now is listed once more
-    workspace.watch.begin()
+    workspace.guarded_files.begin()
     (workspace.root / "a").rename(workspace.root / "away")
-    workspace.watch._entries("a/b")  # as by a scan that has just listed `a`
+    workspace.guarded_files._entries("a/b")  # as by a scan that has just listed `a`
     (workspace.root / "away").rename(workspace.root / "a")
     planted.write_text("ai_role: x")
-    workspace.watch.end()
+    workspace.guarded_files.end()
     assert not planted.exists()
 
 
@@ -551,15 +551,15 @@ def test_hooks_where_the_configuration_says_are_the_users_from_the_first_program
     hook.write_text("mine")
     with pytest.raises(CommandError, match="would run as the user later"):
         workspace.write(".githooks/pre-commit", b"the agent's")
-    workspace.watch.begin()
-    workspace.watch.end()
-    assert (hook.read_text(), workspace.watch.take_report()) == ("mine", [])
-    assert {".githooks", "extra.cfg"} <= {*workspace.watch.read_only}
-    workspace.watch.begin()
+    workspace.guarded_files.begin()
+    workspace.guarded_files.end()
+    assert (hook.read_text(), workspace.guarded_files.take_report()) == ("mine", [])
+    assert {".githooks", "extra.cfg"} <= {*workspace.guarded_files.read_only}
+    workspace.guarded_files.begin()
     hook.write_text("a program's")
     (hook.parent / "post-commit").write_text("a program's")
     (workspace.root / "extra.cfg").write_text("[core]\n\tpager = touch x\n")
-    workspace.watch.end()
+    workspace.guarded_files.end()
     assert hook.read_text() == "mine" and not (hook.parent / "post-commit").exists()
     assert (workspace.root / "extra.cfg").read_text() == "[user]\n\tname = a\n"
     workspace.write("notes.txt", b"nothing else is guarded")
@@ -586,7 +586,7 @@ def test_hooks_are_found_wherever_the_configuration_names_them(workspace: Worksp
     workspace.write("notes.txt", b"nothing else is guarded")
     with pytest.raises(CommandError, match="would run as the user later"):
         workspace.write(".githooks/pre-commit", b"the agent's")
-    assert all(workspace.watch.is_guarded(f".git/{name}") for name in texts)
+    assert all(workspace.guarded_files.is_guarded(f".git/{name}") for name in texts)
 
 
 def test_a_folder_of_hooks_around_the_repository_leaves_the_rest_of_it_free(workspace: Workspace) -> None:
@@ -594,28 +594,30 @@ def test_a_folder_of_hooks_around_the_repository_leaves_the_rest_of_it_free(work
     workspace.write("src/a.py", b"")
     with pytest.raises(CommandError, match="would run as the user later"):
         workspace.write("pre-commit", b"")
-    workspace.watch.begin()
+    workspace.guarded_files.begin()
     (workspace.root / "src" / "b.py").touch()
     (workspace.root / ".git" / "index").touch()
     (workspace.root / "pre-push").touch()
-    workspace.watch.end()
-    assert [line.split(" ")[0] for line in workspace.watch.take_report()] == ["pre-push"]
+    workspace.guarded_files.end()
+    assert [line.split(" ")[0] for line in workspace.guarded_files.take_report()] == ["pre-push"]
 
 
 def test_a_guarded_file_that_is_too_large_to_be_restored_is_reported_as_deleted(workspace: Workspace) -> None:
     (workspace.root / ".envrc").write_bytes(b"#" * (2 << 20))
-    workspace.watch.begin()
+    workspace.guarded_files.begin()
     (workspace.root / ".envrc").unlink()
-    workspace.watch.end()
-    assert workspace.watch.take_report() == [".envrc was deleted by a program, and is too large to be restored."]
+    workspace.guarded_files.end()
+    assert workspace.guarded_files.take_report() == [
+        ".envrc was deleted by a program, and is too large to be restored."
+    ]
 
 
 def test_what_an_allowed_change_of_the_configuration_names_is_guarded_at_once(workspace: Workspace) -> None:
     repository(workspace, {"config": ""})
     workspace.write(".githooks/pre-commit", b"a file like any other")
     (workspace.root / ".git" / "config").write_text("[core]\n\thooksPath = .githooks\n")
-    workspace.watch.accept([".git/config"])
-    assert workspace.watch.runs_later(".githooks/pre-commit")
+    workspace.guarded_files.accept([".git/config"])
+    assert workspace.guarded_files.runs_later(".githooks/pre-commit")
 
 
 def test_a_closed_log_of_a_repository_hides_no_planted_file(tmp_path: Path) -> None:
@@ -632,7 +634,7 @@ from autoagent.core.commands import Call
 from autoagent.memory.none import NoMemory
 from autoagent.workspace.gate import Workspace
 folder = Path({str(folder)!r})
-Workspace(folder / "first").watch.begin()  # imports what the other user may not be able to read
+Workspace(folder / "first").guarded_files.begin()  # imports what the other user may not be able to read
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 workspace = Workspace(folder / "ws", quarantine=folder / "held")
@@ -640,14 +642,14 @@ git = workspace.root / ".git"
 for name in ("objects", "refs", "logs", "hooks"):
     (git / name).mkdir(parents=True)
 (git / "HEAD").write_text("ref: refs/heads/main")
-workspace.watch.begin()
+workspace.guarded_files.begin()
 planted = [workspace.root / ".envrc", git / "hooks/post-commit", git / "logs/HEAD"]
 for path in planted[:2]:
     path.write_text("touch x")
 planted[2].symlink_to("../../../elsewhere")
 (git / "logs").chmod(0)
-workspace.watch.end()
-print(*(os.path.lexists(path) for path in planted), len(workspace.watch.take_report()))
+workspace.guarded_files.end()
+print(*(os.path.lexists(path) for path in planted), len(workspace.guarded_files.take_report()))
 (workspace.root / "sub/.git").mkdir(parents=True)
 (workspace.root / "sub/.git").chmod(0)
 (workspace.root / "secret").touch(mode=0)
@@ -663,20 +665,20 @@ for name, args in ("write_to_file", {{"filename": "a.txt", "text": "x\\n"}}), ("
 def test_a_planted_file_is_removed_though_no_copy_of_it_can_be_kept(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "ws", quarantine=tmp_path / "held")
     names = [f"{'r' * 240}.mdc", "a.mdc"]
-    workspace.watch.begin()
+    workspace.guarded_files.begin()
     for number, name in enumerate(names):
         (workspace.root / ".cursor/rules").mkdir(parents=True, exist_ok=True)
         (workspace.root / ".cursor/rules" / name).write_text(f"{number}")
-    workspace.watch.end()
+    workspace.guarded_files.end()
     assert not list((workspace.root / ".cursor").rglob("*.mdc"))
     assert sorted(path.read_text() for path in (tmp_path / "held").iterdir()) == ["0", "1"]
     shutil.rmtree(tmp_path / "held")
     (tmp_path / "held").write_text("no folder")
-    workspace.watch.begin()
+    workspace.guarded_files.begin()
     (workspace.root / ".envrc").write_text("touch x")
-    workspace.watch.end()
+    workspace.guarded_files.end()
     assert not (workspace.root / ".envrc").exists()
-    assert "could not be kept" in workspace.watch.take_report()[-1]
+    assert "could not be kept" in workspace.guarded_files.take_report()[-1]
 
 
 def test_a_file_that_is_replaced_keeps_its_owner(workspace: Workspace) -> None:

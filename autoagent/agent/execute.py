@@ -78,7 +78,7 @@ class Execution:
             raise
         if not is_interrupted and result.meta.finished is None:
             result = state.tools.part.result(call, result)
-        workspace.watch.accept(proposal.guarded)
+        workspace.guarded_files.accept(proposal.guarded)
         self._had_programs = bool(self._running_programs())
         result = yield from self._prepare_for_model(call, result, workspace)
         seconds = self._clock() - started_at
@@ -118,7 +118,7 @@ class Execution:
             yield from self.snapshot(passing=True)
             with suppress(StateError):  # the user has deleted the snapshots since
                 changed_paths = self._snapshots.changed(tree_before, state.work.tree)
-        if executables := [path for path in changed_paths if self._context.workspace.watch.runs_later(path)]:
+        if executables := [path for path in changed_paths if self._context.workspace.guarded_files.runs_later(path)]:
             names = ", ".join(executables)
             text = f"Look at {names}: a command that was cut off may have written what runs as you later."
             yield state.record(SystemNotice(text=text))
@@ -163,7 +163,7 @@ class Execution:
             return
         for program in self._running_programs():
             self._context.sandbox.stop(program.pid)
-        if lines := self._context.workspace.watch.take_report():
+        if lines := self._context.workspace.guarded_files.take_report():
             yield self._state.record(SystemNotice(text="\n".join(lines)))
         with suppress(StateError):  # the end is recorded anyway, and undo names the differences
             yield from self.snapshot()

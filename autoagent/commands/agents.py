@@ -109,7 +109,7 @@ def _meta(agents: Sequence[SubAgent]) -> ResultMeta:
 # Levels ------------------------------------------------------------------------------------------------------------
 
 
-def in_levels(settings: Settings) -> str:
+def levels_off_reason(settings: Settings) -> str:
     """Explain why commands of levels cannot be used, or return ''."""
     return "" if settings.hierarchical else "the run has no levels (--hierarchical)"
 
@@ -117,7 +117,7 @@ def in_levels(settings: Settings) -> str:
 _delegating_command = partial(
     command,
     risk="read",
-    available=in_levels,
+    available=levels_off_reason,
     repeatable=True,
     category="levels",
     effects=Effects(tells_agents=True),

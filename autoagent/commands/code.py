@@ -17,7 +17,7 @@ from autoagent.commands.files import write_to_file
 from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support.encoding import decode
 from autoagent.commands.support.program_output import describe_exit, exit_phrase, has_failed
-from autoagent.commands.support.shell_lines import name_of, programs, risk_of
+from autoagent.commands.support.shell_lines import program_name, programs, risk_of
 from autoagent.core.commands import CODE, DETAIL, EXISTING, PLAIN, Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError, ModelError
 from autoagent.core.services import BackgroundProcess, ProcessExit
@@ -135,7 +135,7 @@ def _run_python(context: Context, filename: str, source: bytes, args: list[str])
 # The shell ---------------------------------------------------------------------------------------------------------
 
 
-def _shell_allowed(settings: Settings) -> str:
+def _shell_off_reason(settings: Settings) -> str:
     return "" if settings.execute_local_commands else "shell commands are switched off (EXECUTE_LOCAL_COMMANDS)"
 
 
@@ -151,7 +151,7 @@ def _assess_shell(context: Context, command_line: str, **_: object) -> Risk:
 
 
 _shell_command = partial(
-    _run_command, available=_shell_allowed, preview=_preview_shell, assess=_assess_shell, autogpt=_AUTOGPT
+    _run_command, available=_shell_off_reason, preview=_preview_shell, assess=_assess_shell, autogpt=_AUTOGPT
 )
 
 
@@ -166,7 +166,7 @@ def execute_shell(context: Context, command_line: CommandLine) -> CommandOutput:
 @_run_command(
     "verify",
     "Check a goal with a shell command that exits 0 if it is met",
-    available=_shell_allowed,
+    available=_shell_off_reason,
     preview=_preview_shell,
     assess=_assess_shell,
 )
@@ -179,7 +179,7 @@ def verify(
 @_shell_command("execute_shell_popen", "Start a shell command that runs on in the background", rare=True)
 def execute_shell_popen(context: Context, command_line: CommandLine) -> CommandOutput:
     arguments = _arguments(context, command_line)
-    program = name_of(next(iter(programs(command_line)), "program"))
+    program = program_name(next(iter(programs(command_line)), "program"))
     name, number = re.sub(r"[^\w.-]", "_", program)[:40].lstrip(".-") or "program", 1
     while context.workspace.find(log := f"{LOG_FOLDER}/{name}-{number}.log", follow=False) is not None:
         number += 1
@@ -191,7 +191,7 @@ def execute_shell_popen(context: Context, command_line: CommandLine) -> CommandO
     return CommandOutput(text, ResultMeta(changed=(started.output,), details={"pid": started.pid}))
 
 
-_background_command = partial(command, rare=True, available=_shell_allowed, effects=Effects(), autogpt=_AUTOGPT)
+_background_command = partial(command, rare=True, available=_shell_off_reason, effects=Effects(), autogpt=_AUTOGPT)
 
 
 @_background_command("list_programs", "List the programs in the background", risk="read", repeatable=True)

@@ -23,7 +23,7 @@ from autoagent.text.figures import counted
 from autoagent.text.file_forms import form_error
 from autoagent.text.paging import Column, FirstLine, Lines, fill_page
 from autoagent.text.redaction import MASK
-from autoagent.workspace.gate import NOT_ENTERED, WorkspaceEntry, folder_named, shown
+from autoagent.workspace.gate import NOT_ENTERED, WorkspaceEntry, folder_or_root, shown
 
 MAX_EDIT_BYTES = 1_000_000
 MAX_READ_BYTES = 16_000_000  # of a file, page by page
@@ -224,7 +224,7 @@ def _target_path(context: Context, filename: str, new_name: str) -> str:
     if new_name.endswith("/") or (target is not None and target.kind == "folder"):
         new_name = f"{new_name.rstrip('/')}/{source.path.rpartition('/')[2]}"
         target = context.workspace.find(new_name)
-        if context.workspace.watch.is_guarded(context.workspace.display(new_name)):
+        if context.workspace.guarded_files.is_guarded(context.workspace.display(new_name)):
             # The user is asked about the name that was given, not about those in it.
             raise CommandError(f"{shown(new_name)} needs the user's permission; give this whole name as new_name.")
     if target is not None:
@@ -239,11 +239,11 @@ def _target_path(context: Context, filename: str, new_name: str) -> str:
     "list_files", "List files in a folder and below", risk="read", aliases=["search_files"], effects=Effects()
 )
 def list_files(context: Context, directory: Directory = ".") -> str:
-    entries = context.workspace.walk(folder_named(directory), NOT_ENTERED)
+    entries = context.workspace.walk(folder_or_root(directory), NOT_ENTERED)
     names = [_entry_line(entry) for entry in islice(entries, MAX_LISTED_NAMES)]
     remaining = sum(1 for _ in islice(entries, MAX_COUNTED_ENTRIES - MAX_LISTED_NAMES))
     if not names:
-        return f"{'The workspace' if folder_named(directory) in ('.', './') else directory} is empty."
+        return f"{'The workspace' if folder_or_root(directory) in ('.', './') else directory} is empty."
     if remaining:
         total = len(names) + remaining
         qualifier = "at least " if total == MAX_COUNTED_ENTRIES else ""
@@ -257,7 +257,7 @@ def search_in_files(
     pattern: Annotated[str, "regular expression, matched line by line", "text"],
     directory: Annotated[str, "folder or file relative to the workspace", "path", DETAIL] = ".",
 ) -> str:
-    texts, skipped = _read_texts(context, folder_named(directory))
+    texts, skipped = _read_texts(context, folder_or_root(directory))
     try:
         matches = matching.search(pattern, texts, limit=MAX_MATCHES + 1, seconds=SEARCH_SECONDS)
     except ValueError as error:

@@ -288,7 +288,7 @@ class Registry:
             if parameter.meaning in ("path", "entry") and isinstance(path := call.args.get(parameter.name), str):
                 with suppress(CommandError, OSError):  # the command meets the same error, and writes nothing
                     where = context.workspace.display(path, follow=parameter.meaning == "path")
-                    if context.workspace.watch.is_guarded(where):
+                    if context.workspace.guarded_files.is_guarded(where):
                         guarded.append(where)
         proposal = Proposal(call, command.spec, risk=risk, guarded=tuple(guarded))
         if command.preview is None:

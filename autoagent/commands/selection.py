@@ -20,7 +20,7 @@ from autoagent.settings import Settings
 LOADER = "more_commands"
 """The name of the command for loading a group of others."""
 
-TAKEN = "the name is taken, or reserved for the tools of servers"
+NAME_TAKEN = "the name is taken, or reserved for the tools of servers"
 
 # Each module here declares COMMANDS.
 _OWN_MODULES = ("files", "code", "web", "agents", "memory", "system")
@@ -36,7 +36,7 @@ def own_commands() -> tuple[Command, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class AddedCommands:
+class PluginCommands:
     """The commands of one plug-in, and its problem in a line, or ''."""
 
     plugin: Plugin
@@ -45,7 +45,7 @@ class AddedCommands:
 
 
 @cache
-def added() -> tuple[AddedCommands, ...]:
+def plugin_commands() -> tuple[PluginCommands, ...]:
     """Return the plug-ins' commands and problems. A name or alias that is already taken keeps its meaning."""
     taken = {name for command in own_commands() for name in (command.spec.name, *command.spec.aliases)}
     additions = []
@@ -61,9 +61,9 @@ def added() -> tuple[AddedCommands, ...]:
             commands, problem = (), str(plugin.refuse("cannot be used: it has no list of COMMANDS"))
         else:
             commands, left_out = with_free_names(commands, taken)
-            refusal = plugin.refuse(f"adds {', '.join(left_out)}, which is left out: {TAKEN}")
+            refusal = plugin.refuse(f"adds {', '.join(left_out)}, which is left out: {NAME_TAKEN}")
             problem = str(refusal) if left_out else ""
-        additions.append(AddedCommands(plugin, commands, problem))
+        additions.append(PluginCommands(plugin, commands, problem))
     return tuple(additions)
 
 
@@ -82,7 +82,7 @@ def with_free_names(commands: Iterable[Command], taken: set[str]) -> tuple[tuple
 
 def all_commands() -> tuple[Command, ...]:
     """Return every command, in the order of the prompt, with plug-ins last."""
-    return (*own_commands(), *(command for addition in added() for command in addition.commands))
+    return (*own_commands(), *(command for addition in plugin_commands() for command in addition.commands))
 
 
 def categories() -> list[str]:

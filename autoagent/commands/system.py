@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated
 
-from autoagent.commands.agents import in_levels
+from autoagent.commands.agents import levels_off_reason
 from autoagent.commands.context import Context
 from autoagent.commands.registry import CommandOutput, command
 from autoagent.commands.support.program_output import exit_phrase
@@ -98,7 +98,7 @@ def _file_state(context: Context, filename: str, before: WorkspaceEntry | None) 
     return True, f"{name} {'is there now' if before is None else 'has changed'} ({after.size:,} bytes)."
 
 
-@_waiting_command("wait_until", "Wait, at no cost, until a time", available=in_levels)
+@_waiting_command("wait_until", "Wait, at no cost, until a time", available=levels_off_reason)
 def wait_until(
     context: Context, when: Annotated[str, "18:00, 2026-11-23T08:00, or 2h30m for so long from now"]
 ) -> CommandOutput:

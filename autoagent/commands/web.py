@@ -52,7 +52,7 @@ _NO_DOWNLOADS = "downloads are switched off (--allow-downloads allows them)"
 # Search ------------------------------------------------------------------------------------------------------------
 
 
-def _has_google(settings: Settings) -> str:
+def _google_off_reason(settings: Settings) -> str:
     if settings.google_api_key and settings.google_engine:
         return ""
     return "it needs GOOGLE_API_KEY and GOOGLE_CUSTOM_SEARCH_ENGINE_ID; web_search needs neither"
@@ -66,7 +66,7 @@ def web_search(context: Context, query: Query, num_results: Count = 8) -> Comman
     return _search(context.web.search, query, num_results)
 
 
-@_search_command("google", "Search with Google", available=_has_google, stand_in="web_search")
+@_search_command("google", "Search with Google", available=_google_off_reason, stand_in="web_search")
 def google(context: Context, query: Query, num_results: GoogleCount = 8) -> CommandOutput:
     return _search(context.web.google, query, num_results)
 
@@ -230,7 +230,7 @@ def download_file(
 
     @contextmanager
     def part(version: str) -> Iterator[BinaryIO]:
-        is_guarded = context.workspace.watch.is_guarded(where)  # then its folder may be, too
+        is_guarded = context.workspace.guarded_files.is_guarded(where)  # then its folder may be, too
         parts.append(f"{PurePosixPath(where).name if is_guarded else where}.{version}.part")
         with context.workspace.opened(parts[-1]) as file:
             yield file
@@ -238,7 +238,7 @@ def download_file(
     try:
         size = context.web.download(address.url, part, progress=_progress_reporter(context, where))
     except CommandError as error:
-        if any(_is_kept(context, path) for path in parts):
+        if any(_keep_unless_empty(context, path) for path in parts):
             raise CommandError(f"{error} What came so far is kept; the same call goes on from there.") from error
         raise
     context.workspace.rename(parts[0], where)
@@ -253,7 +253,7 @@ def _target(context: Context, filename: str) -> str:
     return context.workspace.display(filename, of_file=True)
 
 
-def _is_kept(context: Context, path: str) -> bool:
+def _keep_unless_empty(context: Context, path: str) -> bool:
     """Return whether a partial download can be resumed. Delete an empty file."""
     entry = context.workspace.find(path)
     if entry is not None and not entry.size:

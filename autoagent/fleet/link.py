@@ -37,7 +37,7 @@ from autoagent.core.task import Outcome, Status
 from autoagent.fleet.engine import GRACE_SECONDS
 from autoagent.fleet.folder_copy import FolderSender, receive
 from autoagent.models.openai.retry import Fault
-from autoagent.registry.registrations import GUESTS
+from autoagent.registry.registrations import HOST_HOOKS
 from autoagent.terminal.output import echo
 from autoagent.text.sanitize import shorten
 from autoagent.text.tokens import IMAGE_TOKENS, PER_MESSAGE, counter
@@ -298,11 +298,11 @@ def join_fleet(descriptor: int, local_folder: str) -> Iterator[dict[str, Any]]:
         with exclusive_lock(Path(order["folder"]) / LOCK_FILE):
             if local_folder:
                 sender = FolderSender(Path(local_folder), echo, is_complete=True)
-                GUESTS["written"] = partial(send_changes, head, sender)
-                stack.callback(GUESTS["written"])
-            GUESTS["listen"] = partial(report_event, head, order["whole"])
-            GUESTS["model"] = lambda model: MeteredModel(model, head)
-            GUESTS["request"] = partial(send_in_turn, head)
+                HOST_HOOKS["written"] = partial(send_changes, head, sender)
+                stack.callback(HOST_HOOKS["written"])
+            HOST_HOOKS["listen"] = partial(report_event, head, order["whole"])
+            HOST_HOOKS["model"] = lambda model: MeteredModel(model, head)
+            HOST_HOOKS["request"] = partial(send_in_turn, head)
             try:
                 yield order
             except (ForUser, StopRun) as error:

@@ -134,7 +134,7 @@ class ModelChoice:
     @property
     def is_harmless(self) -> bool:
         """Return whether it opens no file or run and is not from a plug-in, so that anybody may choose it."""
-        return not PROVIDERS.is_added(self.name) and (self.name == OPENAI.name or not self.argument)
+        return not PROVIDERS.is_third_party(self.name) and (self.name == OPENAI.name or not self.argument)
 
 
 @cache
@@ -148,7 +148,7 @@ def parse_model(text: str) -> ModelChoice:
         return ModelChoice(OPENAI.name, "")
     if name == OPENAI.name or not PROVIDERS.knows(name):
         return ModelChoice(OPENAI.name, text)
-    if colon and not PROVIDERS.is_added(name) and not any(":" in form for form in PROVIDERS.find(name).forms):
+    if colon and not PROVIDERS.is_third_party(name) and not any(":" in form for form in PROVIDERS.find(name).forms):
         raise ValueError(f"nothing may follow {name}, as in {text!r}.")
     return ModelChoice(name, argument)
 

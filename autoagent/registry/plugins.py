@@ -213,7 +213,7 @@ class Table(Generic[Record]):
         """Return whether the name exists, without importing plug-ins."""
         return name in self._builtin or name in self._plugins()
 
-    def is_added(self, name: str) -> bool:
+    def is_third_party(self, name: str) -> bool:
         """Return whether another distribution adds the name. Our own extensions count as built in."""
         return name not in self._builtin and name in self._plugins() and not self._plugins()[name].is_ours
 

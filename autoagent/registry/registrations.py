@@ -17,7 +17,7 @@ Hook = Callable[..., Any]
 
 # Hooks of a host program that runs this one in its own process: `model` wraps each opened model, `request` sends each
 # request to an endpoint, `listen` receives each event, and `written` each event as soon as it is logged, in any thread.
-GUESTS: dict[str, Hook] = {}
+HOST_HOOKS: dict[str, Hook] = {}
 
 
 @dataclass(slots=True)

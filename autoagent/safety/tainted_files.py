@@ -22,7 +22,7 @@ from autoagent.core.codec import read_records
 from autoagent.core.durable_files import add_lines
 from autoagent.core.errors import StateError
 from autoagent.core.frozen import dataclass
-from autoagent.workspace.gate import folder_named
+from autoagent.workspace.gate import folder_or_root
 
 MAX_SEARCHED_FILES = 20_000  # for one of the user's own; beyond this, one is assumed
 
@@ -112,7 +112,7 @@ class TaintedFiles:
         return False
 
     def _locate(self, path: str) -> str:
-        return os.path.relpath(os.path.realpath(self._root / folder_named(path)), self._root)
+        return os.path.relpath(os.path.realpath(self._root / folder_or_root(path)), self._root)
 
     def _files(self, location: str) -> Iterator[str]:
         """Yield the file itself, or those beneath the folder, without the agent's own."""

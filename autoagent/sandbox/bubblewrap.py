@@ -123,7 +123,7 @@ class Bubblewrap:
         removes anything put in its place, as a placeholder to mount over would confuse git and the user.
         """
         root = self._workspace.root
-        guarded = [root / place for place in self._workspace.watch.read_only]
+        guarded = [root / place for place in self._workspace.guarded_files.read_only]
         parents = {parent for place in (*self._hidden, *guarded) for parent in place.parents}
         for parent in sorted(parent for parent in parents if parent != root and parent.is_relative_to(root)):
             if parent.is_dir() and not parent.is_symlink():

@@ -51,7 +51,7 @@ class Programs:
         self._workspace = workspace
         self._boundary = boundary
         self._limits = limits
-        self._watch = workspace.watch
+        self._watch = workspace.guarded_files
         self._watch.enforced = getattr(boundary, "holds_guarded", False)
         self._network = network
         self._reasons = tuple(reasons)
@@ -98,7 +98,7 @@ class Programs:
         self._on_output = on_output
 
     def start(self, argv: Sequence[str], *, output: str) -> BackgroundProcess:
-        log = self._workspace.make(output)
+        log = self._workspace.open_output(output)
         start: Future[_Running] = Future()
         end: Future[ProcessExit] = Future()
 

@@ -18,7 +18,7 @@ from autoagent.core.protocols import Authorizer, Model
 from autoagent.log.reader import find_run, read
 from autoagent.registry.memory import BACKENDS
 from autoagent.registry.models import ModelChoice, ModelOpening, parse_model
-from autoagent.registry.registrations import GUESTS
+from autoagent.registry.registrations import HOST_HOOKS
 from autoagent.safety.approval import ContinuousAuthorizer, FailClosedAuthorizer, RuleAuthorizer
 from autoagent.safety.rules import Rulebook, SavedRules
 from autoagent.safety.typed_answers import Steering, UserAnswer, read_answer
@@ -133,7 +133,7 @@ def _open(
         settings.of_models, argument, console, console.say, console.ask, used_replies, recording, ensure_weights
     )
     model = choice.provider.open(opening)
-    return cast("Model", GUESTS["model"](model)) if "model" in GUESTS else model
+    return cast("Model", HOST_HOOKS["model"](model)) if "model" in HOST_HOOKS else model
 
 
 def open_registry(settings: Settings, model: Model, *, attended: bool, extras: Sequence[Command] = ()) -> Registry:

@@ -155,7 +155,7 @@ def _plugins() -> Iterator[Finding]:
             yield Finding("plug-in", "warn", str(record))
         else:
             yield Finding("plug-in", "ok", f"{plugin.description} ({plugin.group}): {record.summary}")
-    for addition in selection.added():
+    for addition in selection.plugin_commands():
         names, plugin = ", ".join(command.spec.name for command in addition.commands), addition.plugin
         if names and not plugin.is_ours:
             yield Finding("plug-in", "ok", f"{plugin.description} ({plugin.group}): {names}")

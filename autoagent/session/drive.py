@@ -27,7 +27,7 @@ from autoagent.log.event_log import EventLog
 from autoagent.log.reader import is_cut_off, log_path, read, run_ids
 from autoagent.memory.none import TickClock
 from autoagent.models.forwarding import SwitchableModel
-from autoagent.registry.registrations import GUESTS
+from autoagent.registry.registrations import HOST_HOOKS
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
@@ -183,7 +183,7 @@ def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> It
         context.sandbox.tell(console.printed)
         plan.extensions.attach(context, registry)
         rulebook.logged_calls = log.calls
-        for listener in (memory_parts.ticks and memory_parts.ticks.add, GUESTS.get("written")):
+        for listener in (memory_parts.ticks and memory_parts.ticks.add, HOST_HOOKS.get("written")):
             if listener:
                 log.on_append(listener)
         build_worker = _worker_builder(plan, workspace, tainted, memory_parts)
@@ -275,12 +275,12 @@ def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
 
 
 def _report_warnings(settings: Settings, console: Console, context: Context) -> None:
-    from autoagent.commands.selection import added
+    from autoagent.commands.selection import plugin_commands
     from autoagent.session.services import report_browser
 
     if settings.continuous:
         console.warn(CONTINUOUS_WARNING)
-    for problem in filter(None, (addition.problem for addition in added())):
+    for problem in filter(None, (addition.problem for addition in plugin_commands())):
         console.warn(problem)
     report_extensions(console.say, console.warn)
     if (sandbox := context.sandbox).gaps:

@@ -19,7 +19,7 @@ from autoagent.core.memory import RecallHooks, Reranker, RetrievedMemory
 from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Authorizer, Memory, Model
 from autoagent.registry.plugins import extensions
-from autoagent.registry.registrations import GUESTS
+from autoagent.registry.registrations import HOST_HOOKS
 from autoagent.safety.approval import AuthorizerWrapper
 from autoagent.terminal.output import echo
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def hooks(place: str) -> Sequence[tuple[str, Callable[..., Any]]]:
     """Return the hooks of a place with their extensions' names: that of a host program, then those of extensions."""
-    named_hooks = [("guest", GUESTS[place])] if place in GUESTS else []
+    named_hooks = [("guest", HOST_HOOKS[place])] if place in HOST_HOOKS else []
     for extension in extensions():
         named_hooks += [(extension.plugin.description, hook) for hook in extension.registrations.hooks.get(place, ())]
     return named_hooks

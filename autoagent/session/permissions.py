@@ -44,7 +44,7 @@ def _stays_here(model: str, held: Settings) -> bool:
 
 
 def _is_own_embedder(name: str, held: Settings) -> bool:
-    return not EMBEDDERS.is_added(name) and (name != OPENAI.name or held.model_choice.name == ENDPOINT.name)
+    return not EMBEDDERS.is_third_party(name) and (name != OPENAI.name or held.model_choice.name == ENDPOINT.name)
 
 
 def _has_no_lists(held: Settings) -> bool:
@@ -68,8 +68,8 @@ _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
     "only false": lambda value, now, held, folder: value is False,
     "inside": lambda value, now, held, folder: is_inside(folder, value),
     "model": lambda value, now, held, folder: parse_model(value).is_harmless and _stays_here(value, held),
-    "own model": lambda value, now, held, folder: not PROVIDERS.is_added(parse_model(value).name),
-    "own memory": lambda value, now, held, folder: not BACKENDS.is_added(value),
+    "own model": lambda value, now, held, folder: not PROVIDERS.is_third_party(parse_model(value).name),
+    "own memory": lambda value, now, held, folder: not BACKENDS.is_third_party(value),
     "own embedder": lambda value, now, held, folder: _is_own_embedder(value.partition(":")[0], held),
 }
 

@@ -127,7 +127,7 @@ def files(paths: Iterable[str]) -> str:
 def describe_outcome(restored: Restored) -> str:
     """Describe the outcome of a restoration in one line."""
     text = f"Restored: {files(restored.changed)}." if restored.changed else "No file had to change."
-    return f"{text} Not restored: {files(restored.left)}." if restored.left else text
+    return f"{text} Not restored: {files(restored.skipped)}." if restored.skipped else text
 
 
 def _record(log: EventLog | RunWriter, history: WorkspaceHistory, event: Event) -> None:

@@ -74,13 +74,13 @@ class RunParts(RunPart):
 
     def _without_taken_names(self, name: str, method: str, commands: Iterable[Any]) -> Sequence[Any]:
         """Return an extension's commands, and report those that are left out because their name is taken."""
-        from autoagent.commands.selection import TAKEN, with_free_names
+        from autoagent.commands.selection import NAME_TAKEN, with_free_names
 
         taken = {used_name for spec in self._place.specs() for used_name in (spec.name, *spec.aliases)}
         select = partial(with_free_names, commands, taken)
         free, left_out = call_hook(name, method, select, lambda: ((), ()))
         if left_out:
-            self._warn(f"The extension {name} adds {', '.join(left_out)}, which is left out: {TAKEN}.")
+            self._warn(f"The extension {name} adds {', '.join(left_out)}, which is left out: {NAME_TAKEN}.")
         return free
 
     def model(self, opened: Callable[[], Model]) -> Model:

@@ -52,9 +52,9 @@ def commands(ctx: click.Context, as_json: bool) -> None:
     from autoagent.commands import selection
 
     registry = selection.available(Session.read(ctx.obj).settings)
-    additions = [addition for addition in selection.added() if not addition.plugin.is_ours]
+    additions = [addition for addition in selection.plugin_commands() if not addition.plugin.is_ours]
     plugin_by_command = {command.spec.name: each.plugin for each in additions for command in each.commands}
-    for addition in selection.added():
+    for addition in selection.plugin_commands():
         if addition.problem:
             echo(f"autoagent: {addition.problem}", err=True)
     rows: list[dict[str, Any]] = [

@@ -125,8 +125,8 @@ def _run_check(check: str, tree: str, settings: Settings, run_start: RunStarted)
     with tempfile.TemporaryDirectory(prefix="autoagent-bisect-") as folder:
         workspace = workspace_of(run_start, Path(folder))
         restored = open_snapshots(settings.state_dir, workspace).restore(tree)
-        if restored.left:
-            echo(f"Without {', '.join(restored.left)}.", err=True)
+        if restored.skipped:
+            echo(f"Without {', '.join(restored.skipped)}.", err=True)
         with closing(open_sandbox(settings, workspace)) as sandbox:
             return sandbox.run(["/bin/sh", "-c", check])
 

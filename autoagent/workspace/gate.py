@@ -77,8 +77,8 @@ class Workspace:
     the reason. `protected` paths and everything beneath them, existing or not, are neither read, written nor listed.
     The attribute `protected` holds those inside the root, relative to it.
 
-    `watch` protects files that would later run as the user (see guarded). They can be read, and written if `granted`.
-    `changes` are the user's changes to their names, and removed files are kept in the folder `quarantine`.
+    `guarded_files` protects files that would later run as the user (see guarded). They can be read, and written if
+    `granted`. `changes` are the user's changes to their names, and removed files are kept in the folder `quarantine`.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class Workspace:
         self._protected_prefixes = tuple(f"{place}/" for place in self._protected)
         self._granted: Collection[str] = ()
         self._copy_of: Path | None = None
-        self._watch_arguments = tuple(changes), quarantine
+        self._guard_arguments = tuple(changes), quarantine
         try:
-            self.watch = GuardedFiles(self.root, self.folder, self.protected, *self._watch_arguments)
+            self.guarded_files = GuardedFiles(self.root, self.folder, self.protected, *self._guard_arguments)
         except ValueError as error:
             raise SettingsError(str(error)) from None
 
@@ -128,7 +128,7 @@ class Workspace:
         """Return the workspace for a copy in another folder. Absolute paths into the original lead to the copy."""
         view = copy.copy(self)
         view.root, view._copy_of = root.resolve(strict=True), self.root
-        view.watch = GuardedFiles(view.root, view.folder, view.protected, *self._watch_arguments)
+        view.guarded_files = GuardedFiles(view.root, view.folder, view.protected, *self._guard_arguments)
         return view
 
     def display(self, path: str, *, of_file: bool = False, follow: bool = True) -> str:
@@ -186,7 +186,7 @@ class Workspace:
                 return
         self.write(path, self.read(path, status.st_size) + data)
 
-    def make(self, path: str) -> int:
+    def open_output(self, path: str) -> int:
         """Create or empty a program's output file. Return a descriptor to append to, for the caller to close."""
         self.write(path, b"")
         with self._opened_file(path, os.O_WRONLY | os.O_APPEND) as descriptor:
@@ -318,7 +318,7 @@ class Workspace:
             raise CommandError(f"{shown(path)} is a link to {shown(where)}, which {problem}.")
         if self.is_protected(where):
             raise CommandError(f"{shown(path)} belongs to the agent itself and can be neither read nor written.")
-        if to_write and where not in self._granted and self.watch.is_guarded(where):
+        if to_write and where not in self._granted and self.guarded_files.is_guarded(where):
             raise CommandError(
                 f"{shown(path)} can only be read: it would run as the user later, who has not allowed it."
             )
@@ -364,7 +364,7 @@ class Workspace:
         return sorted(entries, key=lambda entry: entry.path)
 
 
-def folder_named(path: str) -> str:
+def folder_or_root(path: str) -> str:
     """Normalize a model's name for a folder: '' and '/' mean the workspace's root, like '.'."""
     return path if path.strip().strip("/") else "."
 

@@ -78,7 +78,7 @@ class ObjectStore:
         self._packed: dict[str, tuple[Path, int]] | None = None  # the pack and the offset
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def batch(self) -> Iterator[None]:
         """Collect the objects put meanwhile and write them at the end. They cannot be read before then."""
         self._pending, self._pending_bytes = {}, 0
         place = f"{self._folder}/objects"
@@ -96,7 +96,7 @@ class ObjectStore:
         digest.update(data)
         name = digest.hexdigest()
         if self._pending is None or len(data) > _MAX_COMPRESSED_BYTES:
-            self._keep(name, head, data)
+            self._write_missing(name, head, data)
         elif name not in self._pending and not self._has(name, head):
             self._pending[name] = kind, data
             self._pending_bytes += len(data)
@@ -123,14 +123,16 @@ class ObjectStore:
             raise StateError(f"The snapshot is damaged: {path} does not hold the {kind} that its name promises.")
         return data
 
-    def put_tree(self, tree: Tree, like: StoredTree | None = None) -> StoredTree:
-        """Store a folder. Write only the parts that differ from those of the stored folder `like`."""
+    def put_tree(self, tree: Tree, previous: StoredTree | None = None) -> StoredTree:
+        """Store a folder. Write only the parts that differ from those of the stored folder `previous`."""
         count = _part_count(len(tree))
         if count == 1:
             return StoredTree(self._put_entries(tree), tree, {})
-        parts = dict(like.parts) if like is not None and _part_count(len(like.tree)) == count else {}
+        parts = {}
+        if previous is not None and _part_count(len(previous.tree)) == count:
+            parts = dict(previous.parts)
         changed_parts: dict[int, dict[str, Node]] = {}
-        for name in changed_names(like.tree if like is not None and parts else {}, tree):
+        for name in changed_names(previous.tree if previous is not None and parts else {}, tree):
             number = zlib.crc32(os.fsencode(name)) % count
             if number not in changed_parts:
                 changed_parts[number] = dict(parts[number][0]) if number in parts else {}
@@ -187,7 +189,7 @@ class ObjectStore:
                 os.close(descriptor)
         return False
 
-    def _keep(self, name: str, head: bytes, data: bytes) -> None:
+    def _write_missing(self, name: str, head: bytes, data: bytes) -> None:
         if not self._has(name, head):
             self._write(self._path(name), _compress(head + data))
 
@@ -226,7 +228,7 @@ class ObjectStore:
             self._write_pack(objects)
             return
         for name, (kind, data) in objects.items():
-            self._keep(name, b"%b %d\0" % (kind.encode(), len(data)), data)
+            self._write_missing(name, b"%b %d\0" % (kind.encode(), len(data)), data)
 
     def _write_pack(self, objects: Mapping[str, tuple[str, bytes]]) -> None:
         """Write a pack and then its index, as in gitformat-pack(5). A pack without an index is ignored."""

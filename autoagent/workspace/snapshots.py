@@ -56,7 +56,7 @@ class Restored:
     reasons: tuple[tuple[str, str], ...] = ()  # path and reason of each skipped path
 
     @property
-    def left(self) -> tuple[str, ...]:
+    def skipped(self) -> tuple[str, ...]:
         """Return the skipped paths, each with the reason."""
         return tuple(f"{path} ({reason})" for path, reason in self.reasons)
 
@@ -99,7 +99,7 @@ class Snapshots:
         Unless `whole`, scan only the changes reported by the kernel, if known (see changes).
         """
         try:
-            with self._objects.together():
+            with self._objects.batch():
                 changed = None if whole or self._scan.is_limited else self._changes.take()
                 scan = None if changed is None else self._scan_changes(changed)
                 if scan is None:
@@ -155,36 +155,37 @@ class Snapshots:
         before = self.check(tree)
         restoration = _Restoration(self._workspace, self._objects, self._tree)
         restoration.run("", before, tree)
-        self._workspace.watch.accept(restoration.changed)
-        return Restored(tuple(sorted(restoration.changed)), tuple(sorted(restoration.left.items())))
+        self._workspace.guarded_files.accept(restoration.changed)
+        return Restored(tuple(sorted(restoration.changed)), tuple(sorted(restoration.skipped.items())))
 
-    def merge(self, base: str, own: str, into: str) -> tuple[str, list[str]]:
-        """Return the tree `into` with the changes from `base` to `own`, and the paths where both differ from `base`.
+    def merge(self, base: str, source: str, target: str) -> tuple[str, list[str]]:
+        """Return the tree `target` with the changes from `base` to `source`, and the paths of conflicting changes.
 
-        Those stay as they are in `into`. A git repository counts as one path. Raises StateError.
+        Those stay as they are in `target`. A git repository counts as one path. Raises StateError.
         """
         conflicts: list[str] = []
-        merged = self._merged("", Node(_FOLDER, base), Node(_FOLDER, own), Node(_FOLDER, into), conflicts)
+        merged = self._merged("", Node(_FOLDER, base), Node(_FOLDER, source), Node(_FOLDER, target), conflicts)
         assert merged is not None
         return merged.id, conflicts
 
     def _merged(
-        self, where: str, base: Node | None, own: Node | None, into: Node | None, conflicts: list[str]
+        self, where: str, base: Node | None, source: Node | None, target: Node | None, conflicts: list[str]
     ) -> Node | None:
-        if own in (base, into):
-            return into
-        if into == base:
-            return own
-        if not (_is_folder(own) and _is_folder(into)) or where.rpartition("/")[2] == ".git":
+        if source in (base, target):
+            return target
+        if target == base:
+            return source
+        if not (_is_folder(source) and _is_folder(target)) or where.rpartition("/")[2] == ".git":
             conflicts.append(where)
-            return into
-        old, new, tree = self._tree(base.id) if _is_folder(base) else {}, self._tree(own.id), dict(self._tree(into.id))
+            return target
+        old, new = self._tree(base.id) if _is_folder(base) else {}, self._tree(source.id)
+        tree = dict(self._tree(target.id))
         for name in sorted(changed_names(old, new)):
             path = path_in(where, name)
             node = self._merged(path, old.get(name), new.get(name), tree.pop(name, None), conflicts)
             if node is not None:
                 tree[name] = node
-        mode = into.mode if base is not None and own.mode == base.mode else own.mode
+        mode = target.mode if base is not None and source.mode == base.mode else source.mode
         return Node(mode, self._objects.put_tree(tree).id)
 
     def check(self, tree: str) -> str:
@@ -374,14 +375,14 @@ class Snapshots:
 
 
 class _Restoration:
-    """Change folders from one tree to another. `left` maps the skipped paths to the reasons."""
+    """Change folders from one tree to another. `skipped` maps the paths left alone to the reasons."""
 
     def __init__(self, workspace: Workspace, objects: ObjectStore, tree: Callable[[str], Tree]) -> None:
         self._workspace = workspace
         self._objects = objects
         self._tree = tree
         self.changed: list[str] = []  # files and links
-        self.left: dict[str, str] = {}
+        self.skipped: dict[str, str] = {}
 
     def run(self, where: str, before: str, after: str, mode: int | None = None) -> None:
         """Change the folder at `where` from the tree `before` to `after`, '' for an empty tree. Raises StateError.
@@ -403,7 +404,7 @@ class _Restoration:
                 for name, path, old_node, new_node in differing:
                     self._replace_entry(descriptor, name, path, old_node, new_node)
             for _, path, old_node, new_node in differing:
-                if _is_folder(new_node) and path not in self.left:
+                if _is_folder(new_node) and path not in self.skipped:
                     old_id = old_node.id if _is_folder(old_node) else ""
                     self.run(path, old_id, new_node.id, new_node.mode & _FOLDER_BITS)
             new_mode = old_mode if mode is None else mode
@@ -415,12 +416,12 @@ class _Restoration:
 
     def _is_skipped(self, path: str, old_node: Node | None, new_node: Node | None) -> bool:
         if self._workspace.is_protected(path):
-            self.left[path] = "it belongs to the agent itself"
+            self.skipped[path] = "it belongs to the agent itself"
         elif old_node is not None and old_node.mode == _ABSENT:
-            self.left[path] = "as it is now, no snapshot keeps it"
+            self.skipped[path] = "as it is now, no snapshot keeps it"
         elif new_node is not None and new_node.mode == _ABSENT:
-            self.left[path] = "the snapshot does not hold it"
-        return path in self.left
+            self.skipped[path] = "the snapshot does not hold it"
+        return path in self.skipped
 
     def _replace_entry(self, parent: int, name: str, path: str, old_node: Node | None, new_node: Node | None) -> None:
         """Replace a name in an open folder. The content of a folder follows later."""
@@ -431,7 +432,7 @@ class _Restoration:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
                 if new_node is not None:
-                    self.left[path] = "a folder is there that holds what no snapshot keeps"
+                    self.skipped[path] = "a folder is there that holds what no snapshot keeps"
                 return
         if any(node is not None and not _is_folder(node) for node in (old_node, new_node)):
             self.changed.append(path)

@@ -197,7 +197,7 @@ def test_a_program_that_cannot_be_watched_is_named_and_keeps_the_others_from_not
     with opened(kind, workspace) as made:
         others = [made.start(["/bin/sh", "-c", "sleep 1000"], output=f"{n}.txt") for n in range(2)]
         with monkeypatch.context() as patch:
-            patch.setattr(workspace.watch, "end", _fail)
+            patch.setattr(workspace.guarded_files, "end", _fail)
             lost = made.start(["/bin/sh", "-c", "sleep 0.1"], output="lost.txt")
             wait_for(lambda: made.programs()[-1].exit is not None)
         exits = [program.exit for program in made.programs()]
@@ -205,7 +205,7 @@ def test_a_program_that_cannot_be_watched_is_named_and_keeps_the_others_from_not
         assert "could no longer be watched: no more" in exit_phrase(exits[2])
         assert [Path(f"/proc/{each.pid}").exists() for each in others] == [True, True]
     assert [Path(f"/proc/{each.pid}").exists() for each in others] == [False, False]
-    workspace.watch.end()
+    workspace.guarded_files.end()
 
 
 def _fail() -> None:

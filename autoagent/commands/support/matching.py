@@ -66,15 +66,15 @@ def _excerpt(line: str, position: int) -> str:
     return ("..." if start else "") + line[start:end] + ("..." if end < len(line) else "")
 
 
-def _limit(resource_id: int, maximum: int) -> None:
+def _set_limit(resource_id: int, maximum: int) -> None:
     hard_limit = resource.getrlimit(resource_id)[1]  # may be lower, and cannot be raised
     limit = maximum if hard_limit == resource.RLIM_INFINITY else min(maximum, hard_limit)
     resource.setrlimit(resource_id, (limit, hard_limit))
 
 
 def _main() -> None:
-    _limit(resource.RLIMIT_CPU, _CPU_SECONDS)  # also holds after the death of the agent
-    _limit(resource.RLIMIT_AS, _MEMORY_BYTES)
+    _set_limit(resource.RLIMIT_CPU, _CPU_SECONDS)  # also holds after the death of the agent
+    _set_limit(resource.RLIMIT_AS, _MEMORY_BYTES)
     question = json.load(sys.stdin.buffer)
     answer: dict[str, Any]
     try:

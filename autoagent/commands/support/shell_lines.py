@@ -81,22 +81,22 @@ def shell_syntax(line: str) -> str:
     return ""
 
 
-def name_of(word: str) -> str:
+def program_name(word: str) -> str:
     """Return the name of a program without its folder."""
     return PurePosixPath(word).name
 
 
 def starts_others(words: Sequence[str]) -> bool:
     """Return whether the first word is a program for starting another (`env`, `find -exec`)."""
-    name = name_of(words[0])
+    name = program_name(words[0])
     return name in _STARTERS or name.startswith("ld-linux") or (name == "find" and not _FIND_EXEC.isdisjoint(words))
 
 
 def inner_lines(words: Sequence[str]) -> list[str]:
     """Return every word that a shell started by these words may run as a line (`sh -c LINE`)."""
-    if name_of(words[0]) not in _SHELLS and not starts_others(words):
+    if program_name(words[0]) not in _SHELLS and not starts_others(words):
         return []
-    shell = next((place for place, word in enumerate(words) if name_of(word) in _SHELLS), len(words))
+    shell = next((place for place, word in enumerate(words) if program_name(word) in _SHELLS), len(words))
     arguments = words[shell + 1 :]
     option = next((place for place, word in enumerate(arguments) if _SHELL_OPTION_C.fullmatch(word)), len(arguments))
     return [word for word in arguments[option + 1 :] if not word.startswith("-")]
@@ -114,7 +114,7 @@ def risk_of(line: str) -> Risk:
     """
     risks: set[Risk] = set()
     for words in _commands(line):
-        names = {name_of(word) for word in (words if starts_others(words) else words[:1])}
+        names = {program_name(word) for word in (words if starts_others(words) else words[:1])}
         if names & _IRREVERSIBLE or ("find" in names and "-delete" in words):
             risks.add("irreversible")
         elif "git" in names:
@@ -213,11 +213,11 @@ def shell_rule(settings: Settings, root: Path, path: Sequence[str], commands: Co
     if not control and not allowed and not denied:
         return in_a_shell
     is_exclusive = control == "allowlist" or bool(allowed)
-    return _Lists(frozenset(allowed), frozenset(denied), is_exclusive, root, os.pathsep.join(path))
+    return _ProgramLists(frozenset(allowed), frozenset(denied), is_exclusive, root, os.pathsep.join(path))
 
 
 @dataclass(frozen=True, slots=True)
-class _Lists:
+class _ProgramLists:
     """Apply lists of program names or paths. With `is_exclusive`, refuse programs that are not in `allowed`."""
 
     allowed: frozenset[str]
@@ -243,8 +243,8 @@ class _Lists:
         if not words:
             raise CommandError("The line is empty; name a program.")
         self._check_program(words[0])
-        name = name_of(os.path.realpath(self._locate(words[0]) or words[0]))
-        resolved = [name_of(words[0]) if name in _MULTI_CALL else name, *words[1:]]
+        name = program_name(os.path.realpath(self._locate(words[0]) or words[0]))
+        resolved = [program_name(words[0]) if name in _MULTI_CALL else name, *words[1:]]
         if starts_others(resolved):  # an argument may name the other program, or contain its line
             for part in " ".join(words[1:]).split():
                 candidates = (part.rpartition("=")[2], part[2:]) if part.startswith("-") else (part,)  # `-u=x`, `-Sx`
@@ -259,7 +259,7 @@ class _Lists:
 
     def _check_program(self, word: str) -> None:
         if entry := self._denying_entry(word):
-            note = "" if name_of(entry) == name_of(word) else f", as {entry} is"
+            note = "" if program_name(entry) == program_name(word) else f", as {entry} is"
             raise CommandError(f"{word} is on the list of programs that are refused (SHELL_DENYLIST){note}.")
         if self.is_exclusive and not self._is_allowed(word):
             allowed = ", ".join(sorted(self.allowed)) or "it is empty"
@@ -269,12 +269,12 @@ class _Lists:
         """Return the entry of the denylist with the name of the word or of its program, or for the same file."""
         program = self._locate(word) or ""
         real = os.path.realpath(program) if program else word
-        names = {name_of(place).casefold() for place in (word, program or word, real)}
+        names = {program_name(place).casefold() for place in (word, program or word, real)}
         for entry in self.denied:
-            if name_of(entry).casefold() in names:
+            if program_name(entry).casefold() in names:
                 return entry
             other = self._locate(entry)
-            if program and other and name_of(real) not in _MULTI_CALL and Path(program).samefile(other):
+            if program and other and program_name(real) not in _MULTI_CALL and Path(program).samefile(other):
                 return entry
         return None
 
@@ -284,7 +284,7 @@ class _Lists:
         if program is None:
             return word in self.allowed
         real = os.path.realpath(program)
-        entries = (self._locate(entry) for entry in self.allowed if name_of(entry) == name_of(word))
+        entries = (self._locate(entry) for entry in self.allowed if program_name(entry) == program_name(word))
         return any(entry is not None and os.path.realpath(entry) == real for entry in entries)
 
     def _locate(self, word: str) -> str | None:

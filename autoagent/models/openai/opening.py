@@ -8,7 +8,7 @@ from autoagent.core.errors import ModelError
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.retry import RetryPolicy
 from autoagent.registry.models import ModelSettings
-from autoagent.registry.registrations import GUESTS
+from autoagent.registry.registrations import HOST_HOOKS
 from autoagent.settings import EMBEDDER
 from autoagent.text.tokens import counter
 
@@ -37,7 +37,7 @@ def open_endpoint(settings: ModelSettings, policy: RetryPolicy | None = None, si
         organization=settings.organization,
         silence=settings.silence or silence,
         policy=policy or RetryPolicy(patience=UNATTENDED_PATIENCE if settings.continuous else ATTENDED_PATIENCE),
-        request_hook=GUESTS.get("request"),
+        request_hook=HOST_HOOKS.get("request"),
     )
 
 
