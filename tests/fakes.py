@@ -7,10 +7,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, Unpack
+from pathlib import Path
+from typing import Any, Self, Unpack
 
-from autoagent.core.commands import CommandSpec, Proposal, Result, Verdict
+from autoagent.commands.context import Context
+from autoagent.commands.registry import Registry
+from autoagent.core.commands import Call, CommandSpec, Proposal, Result, Verdict
 from autoagent.core.events import Event, RunStarted
 from autoagent.core.model import FULL, Asking, Completion, Message, Price, PromptStyle, Usage
 from autoagent.core.protocols import RequestOptions
@@ -195,11 +199,32 @@ class Heard(Silent):
         raise AssertionError("a model proposes nothing")
 
 
-class RunsCommands(ABC):
-    """The text of a result, by whether the command succeeds."""
+@dataclass(frozen=True)
+class Commands:
+    """Commands in their context, proposed and run as the loop does."""
 
-    @abstractmethod
-    def run(self, name: str, /, **args: Any) -> Result: ...
+    context: Context
+    registry: Registry
+
+    @property
+    def root(self) -> Path:
+        return self.context.workspace.root
+
+    def call(self, name: str, /, **args: Any) -> Call:
+        return self.registry.check(Call("1", name, args))
+
+    def propose(self, name: str, /, **args: Any) -> Proposal:
+        return self.registry.propose(self.call(name, **args), self.context)
+
+    def preview(self, name: str, /, **args: Any) -> str:
+        return self.propose(name, **args).preview
+
+    def run(self, name: str, /, **args: Any) -> Result:
+        return self.registry.execute(self.call(name, **args), self.context)
+
+    def having(self, **context: Any) -> Self:
+        """The same with other parts of the context."""
+        return replace(self, context=replace(self.context, **context))
 
     def text(self, name: str, /, **args: Any) -> str:
         result = self.run(name, **args)

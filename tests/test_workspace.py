@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from processes import PATIENCE
 
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.workspace.gate import Gate, Workspace, WorkspaceEntry, openat2_gate, walk_gate
+from autoagent.workspace.guarded import GuardedFiles
 
 
 def kernel_has_openat2() -> bool:
@@ -67,10 +70,12 @@ def test_the_root_is_made_with_its_parents_and_may_be_a_link(tmp_path: Path) -> 
     assert (tmp_path / "real" / "a" / "ws" / "x").read_bytes() == b"1"
 
 
-def test_a_root_that_is_a_file_is_a_settings_error_that_names_it(tmp_path: Path) -> None:
+def test_a_root_that_is_a_file_or_the_agents_own_folder_is_a_settings_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match=r"/file cannot be used: .*--workspace-directory"):
         Workspace(tmp_path / "file")
+    with pytest.raises(SettingsError, match="cannot be the workspace"):
+        Workspace(tmp_path / "ws", [tmp_path / "ws"])
 
 
 def test_write_read_append_delete(workspace: Workspace) -> None:
@@ -128,26 +133,50 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "why"), REFUSED, ids=[ascii(path)[:30] for path, _ in REFUSED])
-def test_a_path_that_is_refused_is_named_with_the_reason(workspace: Workspace, path: str, why: str) -> None:
-    operations = [
-        lambda: workspace.read(path, 10),
-        lambda: workspace.write(path, b"x"),
-        lambda: workspace.append(path, b"x"),
-        lambda: workspace.delete(path),
-    ]
-    before = snapshot(workspace.root.parent)
+READ_AND_WRITE: tuple[Callable[[Workspace, str], object], ...] = (
+    lambda workspace, path: workspace.read(path, 10),
+    lambda workspace, path: workspace.write(path, b"x"),
+    lambda workspace, path: workspace.append(path, b"x"),
+)
+LOOK = (Workspace.find, lambda workspace, path: list(workspace.walk(path)))
+
+
+def assert_refused(workspace: Workspace, path: str, why: str, *operations: Callable[[Workspace, str], object]) -> None:
     for operation in operations:
         with pytest.raises(CommandError, match=why) as refusal:
-            operation()
-        assert len(str(refusal.value)) < 400
-        assert str(refusal.value).isprintable()
-        assert repr(path)[:20] in str(refusal.value)
+            operation(workspace, path)
+        message = str(refusal.value)
+        assert len(message) < 400 and message.isprintable() and repr(path)[:20] in message
+
+
+@pytest.mark.parametrize(("path", "why"), REFUSED, ids=[ascii(path)[:30] for path, _ in REFUSED])
+def test_a_path_that_is_refused_is_named_with_the_reason(workspace: Workspace, path: str, why: str) -> None:
+    before = snapshot(workspace.root.parent)
+    assert_refused(workspace, path, why, *READ_AND_WRITE, Workspace.delete)
     assert snapshot(workspace.root.parent) == before
 
 
 def names(workspace: Workspace) -> list[str]:
     return sorted(item.name for item in workspace.root.iterdir())
+
+
+@contextmanager
+def a_program(workspace: Workspace) -> Iterator[GuardedFiles]:
+    """The time in which a program runs in the workspace, and may change what it guards."""
+    workspace.guarded_files.begin()
+    yield workspace.guarded_files
+    workspace.guarded_files.end()
+
+
+def repository(workspace: Workspace, **texts: str) -> Path:
+    """Make a repository with these files in its folder, which is returned."""
+    git = workspace.root / ".git"
+    for name in ("objects", "refs"):
+        (git / name).mkdir(parents=True)
+    for name, text in {"HEAD": "ref: refs/heads/main\n", **texts}.items():
+        (git / name).parent.mkdir(exist_ok=True)
+        (git / name).write_text(text.format(root=workspace.root))
+    return git
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -175,15 +204,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 def test_a_link_that_leads_out_is_refused(workspace: Workspace, outside: Path, target: str, path: str) -> None:
     (workspace.root / "link").symlink_to(target)
     before = snapshot(outside)
-    for operation in (
-        lambda: workspace.read(path, 10),
-        lambda: workspace.write(path, b"x"),
-        lambda: workspace.append(path, b"x"),
-        lambda: workspace.find(path),
-        lambda: list(workspace.walk(path)),
-    ):
-        with pytest.raises(CommandError, match="outside the workspace"):
-            operation()
+    assert_refused(workspace, path, "outside the workspace", *READ_AND_WRITE, *LOOK)
     assert snapshot(outside) == before
 
 
@@ -274,13 +295,8 @@ def test_what_is_no_regular_file_is_neither_read_nor_written(
             monkeypatch.chdir(workspace.root)  # the address of a socket is short
             server.bind("x")
     started = time.monotonic()
-    for operation in (
-        lambda: workspace.read("x", 10),
-        lambda: workspace.write("x", b"x"),
-        lambda: workspace.append("x", b"x"),
-    ):
-        with pytest.raises(CommandError, match="'x' is a folder" if make == "folder" else "'x' is not a regular file"):
-            operation()
+    why = "'x' is a folder" if make == "folder" else "'x' is not a regular file"
+    assert_refused(workspace, "x", why, *READ_AND_WRITE)
     assert time.monotonic() - started < PATIENCE, "it waits for nobody at the other end"
     assert names(workspace) == ["x"]
 
@@ -288,8 +304,7 @@ def test_what_is_no_regular_file_is_neither_read_nor_written(
 def test_a_folder_cannot_be_deleted(workspace: Workspace) -> None:
     workspace.write("a/x", b"1")
     for path in ("a", ".", str(workspace.root)):
-        with pytest.raises(CommandError, match=r"is a folder|is the workspace itself"):
-            workspace.delete(path)
+        assert_refused(workspace, path, r"is a folder|is the workspace itself", Workspace.delete)
     assert workspace.read("a/x", 10) == b"1"
 
 
@@ -317,22 +332,14 @@ def test_protected_places_are_out_of_reach_before_and_after_they_exist(tmp_path:
     paths = [".autoagent", ".autoagent/runs/1/log", "conf/ai.yaml", ".env", "./x/../.env", ".ENV", ".AutoAgent/x"]
 
     def try_all() -> None:
+        why, operations = "belongs to the agent itself", (*READ_AND_WRITE, *LOOK, Workspace.delete)
         for path in [*paths, str(root / ".env")]:
-            for operation in (
-                lambda path: workspace.read(path, 10),
-                lambda path: workspace.write(path, b"x"),
-                lambda path: workspace.append(path, b"x"),
-                lambda path: workspace.find(path),
-                lambda path: list(workspace.walk(path)),
-                workspace.delete,
-            ):
-                with pytest.raises(CommandError, match="belongs to the agent itself"):
-                    operation(path)
+            assert_refused(workspace, path, why, *operations)
 
     try_all()
     assert not list(root.iterdir())
-    (root / ".autoagent").mkdir()
-    (root / "conf").mkdir()
+    for folder in (".autoagent", "conf"):
+        (root / folder).mkdir()
     (root / "conf" / "ai.yaml").write_text("a")
     (root / ".env").write_text("KEY=1")
     before = snapshot(root)
@@ -375,14 +382,8 @@ def test_a_protected_link_is_protected_itself_and_so_is_its_target(tmp_path: Pat
     (root / ".env").symlink_to("real.env")
     workspace = Workspace(root, [root / ".env"], gate=gate)
     for path in (".env", "real.env"):
-        with pytest.raises(CommandError, match="belongs to the agent itself"):
-            workspace.delete(path)
+        assert_refused(workspace, path, "belongs to the agent itself", Workspace.delete)
     assert list(workspace.walk()) == []
-
-
-def test_the_agents_own_folder_cannot_be_the_workspace(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="cannot be the workspace"):
-        Workspace(tmp_path / "ws", [tmp_path / "ws"])
 
 
 def test_walk_goes_level_by_level_in_the_order_of_names(workspace: Workspace) -> None:
@@ -459,8 +460,8 @@ def test_a_swap_race_never_leads_out(workspace: Workspace, outside: Path) -> Non
     assert snapshot(outside) == before
 
 
-def as_ordinary_user(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program that gives up root's rights itself, so that it can work in a test's folder."""
+def lines_of_ordinary_user(program: str, folder: Path) -> list[str]:
+    """Return what a program prints that gives up root's rights itself, so that it can work in a test's folder."""
     if os.geteuid() == 0:
         for above in (folder, *folder.parents):
             if above.name.startswith(("pytest-", "popen-", "test_")):  # made for this run of the tests
@@ -469,7 +470,9 @@ def as_ordinary_user(program: str, folder: Path) -> subprocess.CompletedProcess[
                 pytest.skip(f"another user cannot enter {above}")
     source = str(Path(sys.modules["autoagent"].__file__ or "").parent.parent)
     environment = {**os.environ, "PYTHONPATH": source}
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert not run.stderr
+    return run.stdout.splitlines()
 
 
 @pytest.mark.parametrize("name", ["openat2_gate", "walk_gate"])
@@ -500,8 +503,7 @@ for act in (lambda: here.read("no.txt", 9), lambda: here.append("no.txt", b"y"),
         print(error)
 print([(entry.path, entry.kind) for entry in here.walk()])
 """
-    run = as_ordinary_user(program, tmp_path)
-    assert run.stdout.splitlines() == [
+    assert lines_of_ordinary_user(program, tmp_path) == [
         "'no.txt' cannot be used: Permission denied.",
         "'no.txt' cannot be used: Permission denied.",
         "'no.txt' is read-only.",
@@ -509,22 +511,17 @@ print([(entry.path, entry.kind) for entry in here.walk()])
         "'shut' cannot be used: Permission denied.",
         "'shut/x' cannot be used: Permission denied.",
         "[('fixed.txt', 'file'), ('no.txt', 'file'), ('shut', 'folder'), ('shut', 'unreadable')]",
-    ], run.stderr
+    ]
     (root / "shut").chmod(0o700)
 
 
 def test_a_guarded_file_whose_folder_is_away_for_a_moment_is_not_forgotten(workspace: Workspace) -> None:
-    git = workspace.root / ".git"
-    for name in ("hooks", "objects", "refs"):
-        (git / name).mkdir(parents=True)
-    (git / "HEAD").write_text("ref: refs/heads/main\n")
-    (git / "hooks" / "pre-push").write_text("mine")
-    workspace.guarded_files.begin()
-    git.rename(workspace.root / "x")
-    workspace.guarded_files.recheck()
-    (workspace.root / "x").rename(git)
-    (git / "hooks" / "pre-push").write_text("of a program")
-    workspace.guarded_files.end()
+    git = repository(workspace, **{"hooks/pre-push": "mine"})
+    with a_program(workspace) as guarded:
+        git.rename(workspace.root / "x")
+        guarded.recheck()
+        (workspace.root / "x").rename(git)
+        (git / "hooks" / "pre-push").write_text("of a program")
     assert (git / "hooks" / "pre-push").read_text() == "mine"
 
 
@@ -532,36 +529,32 @@ def test_a_folder_that_was_away_during_a_scan_hides_no_planted_file_afterwards(w
     planted = workspace.root / "a/b/c/ai_settings.yaml"
     planted.parent.mkdir(parents=True)
     time.sleep(0.1)  # what was changed just now is listed once more
-    workspace.guarded_files.begin()
-    (workspace.root / "a").rename(workspace.root / "away")
-    workspace.guarded_files._entries("a/b")  # as by a scan that has just listed `a`
-    (workspace.root / "away").rename(workspace.root / "a")
-    planted.write_text("ai_role: x")
-    workspace.guarded_files.end()
+    with a_program(workspace) as guarded:
+        (workspace.root / "a").rename(workspace.root / "away")
+        guarded._entries("a/b")  # as by a scan that has just listed `a`
+        (workspace.root / "away").rename(workspace.root / "a")
+        planted.write_text("ai_role: x")
     assert not planted.exists()
 
 
 def test_hooks_where_the_configuration_says_are_the_users_from_the_first_program_on(workspace: Workspace) -> None:
-    git, hook = workspace.root / ".git", workspace.root / ".githooks" / "pre-commit"
-    for folder in (git / "objects", git / "refs", hook.parent):
-        folder.mkdir(parents=True)
-    (git / "HEAD").write_text("ref: refs/heads/main\n")
-    (git / "config").write_text("[core]\n\thooksPath = .githooks\n[include]\n\tpath = ../extra.cfg\n")
-    (workspace.root / "extra.cfg").write_text("[user]\n\tname = a\n")
+    repository(workspace, config="[core]\n\thooksPath = .githooks\n[include]\n\tpath = ../extra.cfg\n")
+    hook, included = workspace.root / ".githooks" / "pre-commit", workspace.root / "extra.cfg"
+    hook.parent.mkdir()
     hook.write_text("mine")
+    included.write_text("[user]\n\tname = a\n")
     with pytest.raises(CommandError, match="would run as the user later"):
         workspace.write(".githooks/pre-commit", b"the agent's")
-    workspace.guarded_files.begin()
-    workspace.guarded_files.end()
-    assert (hook.read_text(), workspace.guarded_files.take_report()) == ("mine", [])
-    assert {".githooks", "extra.cfg"} <= {*workspace.guarded_files.read_only}
-    workspace.guarded_files.begin()
-    hook.write_text("a program's")
-    (hook.parent / "post-commit").write_text("a program's")
-    (workspace.root / "extra.cfg").write_text("[core]\n\tpager = touch x\n")
-    workspace.guarded_files.end()
+    with a_program(workspace) as guarded:
+        pass
+    assert (hook.read_text(), guarded.take_report()) == ("mine", [])
+    assert {".githooks", "extra.cfg"} <= {*guarded.read_only}
+    with a_program(workspace):
+        hook.write_text("a program's")
+        (hook.parent / "post-commit").write_text("a program's")
+        included.write_text("[core]\n\tpager = touch x\n")
     assert hook.read_text() == "mine" and not (hook.parent / "post-commit").exists()
-    assert (workspace.root / "extra.cfg").read_text() == "[user]\n\tname = a\n"
+    assert included.read_text() == "[user]\n\tname = a\n"
     workspace.write("notes.txt", b"nothing else is guarded")
 
 
@@ -582,7 +575,7 @@ def test_hooks_where_the_configuration_says_are_the_users_from_the_first_program
     ],
 )
 def test_hooks_are_found_wherever_the_configuration_names_them(workspace: Workspace, texts: dict[str, str]) -> None:
-    repository(workspace, texts)
+    repository(workspace, **texts)
     workspace.write("notes.txt", b"nothing else is guarded")
     with pytest.raises(CommandError, match="would run as the user later"):
         workspace.write(".githooks/pre-commit", b"the agent's")
@@ -590,32 +583,27 @@ def test_hooks_are_found_wherever_the_configuration_names_them(workspace: Worksp
 
 
 def test_a_folder_of_hooks_around_the_repository_leaves_the_rest_of_it_free(workspace: Workspace) -> None:
-    repository(workspace, {"config": "[core]\n\thooksPath = .\n"})
+    repository(workspace, config="[core]\n\thooksPath = .\n")
     workspace.write("src/a.py", b"")
     with pytest.raises(CommandError, match="would run as the user later"):
         workspace.write("pre-commit", b"")
-    workspace.guarded_files.begin()
-    (workspace.root / "src" / "b.py").touch()
-    (workspace.root / ".git" / "index").touch()
-    (workspace.root / "pre-push").touch()
-    workspace.guarded_files.end()
-    assert [line.split(" ")[0] for line in workspace.guarded_files.take_report()] == ["pre-push"]
+    with a_program(workspace) as guarded:
+        for name in ("src/b.py", ".git/index", "pre-push"):
+            (workspace.root / name).touch()
+    assert [line.split(" ")[0] for line in guarded.take_report()] == ["pre-push"]
 
 
 def test_a_guarded_file_that_is_too_large_to_be_restored_is_reported_as_deleted(workspace: Workspace) -> None:
     (workspace.root / ".envrc").write_bytes(b"#" * (2 << 20))
-    workspace.guarded_files.begin()
-    (workspace.root / ".envrc").unlink()
-    workspace.guarded_files.end()
-    assert workspace.guarded_files.take_report() == [
-        ".envrc was deleted by a program, and is too large to be restored."
-    ]
+    with a_program(workspace) as guarded:
+        (workspace.root / ".envrc").unlink()
+    assert guarded.take_report() == [".envrc was deleted by a program, and is too large to be restored."]
 
 
 def test_what_an_allowed_change_of_the_configuration_names_is_guarded_at_once(workspace: Workspace) -> None:
-    repository(workspace, {"config": ""})
+    git = repository(workspace, config="")
     workspace.write(".githooks/pre-commit", b"a file like any other")
-    (workspace.root / ".git" / "config").write_text("[core]\n\thooksPath = .githooks\n")
+    (git / "config").write_text("[core]\n\thooksPath = .githooks\n")
     workspace.guarded_files.accept([".git/config"])
     assert workspace.guarded_files.runs_later(".githooks/pre-commit")
 
@@ -658,27 +646,24 @@ for name, args in ("write_to_file", {{"filename": "a.txt", "text": "x\\n"}}), ("
     print(Registry(files.COMMANDS).propose(Call("1", name, args), context).preview.splitlines()[-1])
 (workspace.root / "sub/.git").chmod(0o700)
 """
-    run = as_ordinary_user(program, tmp_path)
-    assert run.stdout.splitlines() == ["False False False 3", "+x", "Deletes secret (0 bytes)."], run.stderr
+    assert lines_of_ordinary_user(program, tmp_path) == ["False False False 3", "+x", "Deletes secret (0 bytes)."]
 
 
 def test_a_planted_file_is_removed_though_no_copy_of_it_can_be_kept(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "ws", quarantine=tmp_path / "held")
     names = [f"{'r' * 240}.mdc", "a.mdc"]
-    workspace.guarded_files.begin()
-    for number, name in enumerate(names):
-        (workspace.root / ".cursor/rules").mkdir(parents=True, exist_ok=True)
-        (workspace.root / ".cursor/rules" / name).write_text(f"{number}")
-    workspace.guarded_files.end()
+    with a_program(workspace):
+        (workspace.root / ".cursor/rules").mkdir(parents=True)
+        for number, name in enumerate(names):
+            (workspace.root / ".cursor/rules" / name).write_text(f"{number}")
     assert not list((workspace.root / ".cursor").rglob("*.mdc"))
     assert sorted(path.read_text() for path in (tmp_path / "held").iterdir()) == ["0", "1"]
     shutil.rmtree(tmp_path / "held")
     (tmp_path / "held").write_text("no folder")
-    workspace.guarded_files.begin()
-    (workspace.root / ".envrc").write_text("touch x")
-    workspace.guarded_files.end()
+    with a_program(workspace) as guarded:
+        (workspace.root / ".envrc").write_text("touch x")
     assert not (workspace.root / ".envrc").exists()
-    assert "could not be kept" in workspace.guarded_files.take_report()[-1]
+    assert "could not be kept" in guarded.take_report()[-1]
 
 
 def test_a_file_that_is_replaced_keeps_its_owner(workspace: Workspace) -> None:
@@ -688,13 +673,3 @@ def test_a_file_that_is_replaced_keeps_its_owner(workspace: Workspace) -> None:
     workspace.write("a.txt", b"changed")
     status = (workspace.root / "a.txt").stat()
     assert (status.st_uid, status.st_gid) == owner and (workspace.root / "a.txt").read_bytes() == b"changed"
-
-
-def repository(workspace: Workspace, texts: dict[str, str]) -> None:
-    git = workspace.root / ".git"
-    for name in ("objects", "refs"):
-        (git / name).mkdir(parents=True)
-    (git / "HEAD").write_text("ref: refs/heads/main\n")
-    for name, text in texts.items():
-        (git / name).parent.mkdir(exist_ok=True)
-        (git / name).write_text(text.format(root=workspace.root))

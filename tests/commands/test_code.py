@@ -5,21 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import RunsCommands, nobody_asked
+from fakes import Commands, nobody_asked
 from processes import PATIENCE, wait_for
 
 from autoagent.commands import code
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.support.shell_lines import shell_rule
-from autoagent.core.commands import Call, Proposal, Result, ResultMeta
+from autoagent.core.commands import Proposal, Result, ResultMeta
 from autoagent.core.errors import ModelError
 from autoagent.memory.none import NoMemory
 from autoagent.sandbox.process import ProcessLimits
@@ -29,15 +29,8 @@ from autoagent.workspace.gate import Workspace
 
 
 @dataclass(frozen=True)
-class Room(RunsCommands):
+class Room(Commands):
     """The code commands over one workspace."""
-
-    root: Path
-    context: Context
-    registry: Registry
-
-    def propose(self, name: str, /, **args: Any) -> Proposal:
-        return self.registry.propose(self.registry.check(Call("1", name, args)), self.context)
 
     def run(self, name: str, /, **args: Any) -> Result:
         """Propose the call and run it, as the loop does."""
@@ -48,19 +41,12 @@ class Room(RunsCommands):
 
     def under(self, **settings: Any) -> Room:
         """The same with lists of programs."""
-        rule = shell_rule(Settings(**settings), self.root, ["/usr/bin", "/bin"])
-        return replace(self, context=replace(self.context, shell_rule=rule))
-
-    def answering(self, complete: Callable[[str], str]) -> Room:
-        """The same with a model."""
-        return replace(self, context=replace(self.context, complete=complete))
+        return self.having(shell_rule=shell_rule(Settings(**settings), self.root, ["/usr/bin", "/bin"]))
 
 
 def over(workspace: Workspace, limits: ProcessLimits) -> Iterator[Room]:
     with closing(open_sandbox(workspace, limits, kind="none")) as sandbox:
-        yield Room(
-            workspace.root, Context(workspace, NoMemory(), nobody_asked, sandbox=sandbox), Registry(code.COMMANDS)
-        )
+        yield Room(Context(workspace, NoMemory(), nobody_asked, sandbox=sandbox), Registry(code.COMMANDS))
 
 
 @pytest.fixture
@@ -412,8 +398,7 @@ def test_the_bytes_that_were_checked_run_whatever_the_file_holds_by_then(ws: Roo
             (ws.root / "x.py").write_text("changed")
             return getattr(inner, name)
 
-    late = replace(ws, context=replace(ws.context, sandbox=Late()))
-    assert late.execute(proposal).text == "Exit status 0. It printed:\nchanged\n"
+    assert ws.having(sandbox=Late()).execute(proposal).text == "Exit status 0. It printed:\nchanged\n"
 
 
 # asking the model ---------------------------------------------------------------------------------------------------
@@ -431,12 +416,8 @@ def test_the_bytes_that_were_checked_run_whatever_the_file_holds_by_then(ws: Roo
 )
 def test_the_model_is_asked_about_code(ws: Room, name: str, args: dict[str, Any], asked: list[str]) -> None:
     prompts: list[str] = []
-
-    def complete(prompt: str) -> str:
-        prompts.append(prompt)
-        return "an answer"
-
-    assert ws.answering(complete).text(name, **args) == "an answer"
+    answering = ws.having(complete=lambda prompt: prompts.append(prompt) or "an answer")
+    assert answering.text(name, **args) == "an answer"
     assert all(part in prompts[0] for part in asked)
 
 
@@ -444,6 +425,6 @@ def test_a_model_that_fails_fails_the_command_alone(ws: Room) -> None:
     def complete(prompt: str) -> str:
         raise ModelError("The endpoint is down.")
 
-    refusal = ws.answering(complete).refusal("analyze_code", code="x")
+    refusal = ws.having(complete=complete).refusal("analyze_code", code="x")
     assert refusal == "The model gave no answer: The endpoint is down."
     assert ws.refusal("analyze_code", code="x") == "There is no model here to ask."

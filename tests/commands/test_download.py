@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from fakes import nobody_asked
+from fakes import Commands, nobody_asked
 from loopback_site import Site, Visit, answer, redirect
 
-from autoagent.commands import web
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.core.commands import Call, Proposal, Result
+from autoagent.commands.web import download_file
+from autoagent.core.commands import Call
 from autoagent.core.errors import CommandError
 from autoagent.core.services import SearchResults
 from autoagent.memory.none import NoMemory
@@ -59,28 +59,19 @@ class Archive:
 
 
 @dataclass(frozen=True)
-class Downloads:
-    """The command over a workspace, and a web that reaches one site."""
+class Downloads(Commands):
+    """The command over a workspace, and a web that reaches one site: it is called with a path there, and a filename."""
 
-    root: Path
     site: Site
-    context: Context
     lines: list[str]
 
-    def run(self, path: str, filename: str) -> Result:
-        return Registry([web.download_file]).execute(self._call(path, filename), self.context)
-
-    def refusal(self, path: str, filename: str) -> str:
-        result = self.run(path, filename)
-        assert not result.ok, result.text
-        return result.text
-
-    def propose(self, path: str, filename: str) -> Proposal:
-        return Registry([web.download_file]).propose(self._call(path, filename), self.context)
+    def call(self, name: str, /, *, filename: str) -> Call:
+        url = self.site.url(name) if name.startswith("/") else name
+        return Call("1", "download_file", {"url": url, "filename": filename})
 
     def limited_to(self, limit: int) -> Downloads:
         assert isinstance(self.context.web, GuardedWeb)
-        return replace(self, context=replace(self.context, web=replace(self.context.web, download_limit=limit)))
+        return self.having(web=replace(self.context.web, download_limit=limit))
 
     def names(self) -> list[str]:
         return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*"))
@@ -88,10 +79,6 @@ class Downloads:
     def part(self) -> Path:
         (part,) = self.root.rglob("*.part")
         return part
-
-    def _call(self, path: str, filename: str) -> Call:
-        url = self.site.url(path) if path.startswith("/") else path
-        return Call("1", "download_file", {"url": url, "filename": filename})
 
 
 def no_engine(query: str, count: int) -> SearchResults:
@@ -105,13 +92,13 @@ def down(tmp_path: Path) -> Iterator[Downloads]:
         client = HttpClient(NetworkGuard(parse_allowed_hosts([site.allowed()])))
         web = GuardedWeb(client, no_engine, no_engine)
         context = Context(workspace, NoMemory(), nobody_asked, web=web, progress=lines.append)
-        yield Downloads(workspace.root, site, context, lines)
+        yield Downloads(context, Registry([download_file]), site, lines)
 
 
 def test_a_file_is_fetched_into_the_workspace(down: Downloads) -> None:
     down.site.pages["/f"] = redirect("/there")
     down.site.pages["/there"] = answer(FILE)
-    result = down.run("/f", "new/folder/f.bin")
+    result = down.run("/f", filename="new/folder/f.bin")
     assert result.text == f"Downloaded {down.site.url('/f')} to new/folder/f.bin (900,000 bytes)."
     assert result.meta.to_json() == {"changed": ["new/folder/f.bin"], "untrusted": down.site.url("/f")}
     assert (down.root / "new/folder/f.bin").read_bytes() == FILE
@@ -124,17 +111,17 @@ def test_what_is_there_is_replaced_only_by_the_whole_file(down: Downloads) -> No
     target.chmod(0o640)
     archive = Archive(cut=0)
     down.site.pages["/f"] = archive
-    assert down.refusal("/f", "f.bin").endswith("the server broke off its answer before the end.")
+    assert down.refusal("/f", filename="f.bin").endswith("the server broke off its answer before the end.")
     assert (target.read_bytes(), down.names()) == (b"old", ["f.bin"])
     archive.cut = None
-    assert down.run("/f", "f.bin").ok
+    assert down.run("/f", filename="f.bin").ok
     assert target.read_bytes() == FILE
     assert target.stat().st_mode & 0o777 == 0o640
 
 
 def test_an_empty_file_is_a_file(down: Downloads) -> None:
     down.site.pages["/f"] = answer(b"", Accept_Ranges="bytes", ETag='"v1"')
-    assert down.run("/f", "f").text.endswith("to f (0 bytes).")
+    assert down.run("/f", filename="f").text.endswith("to f (0 bytes).")
     assert (down.root / "f").read_bytes() == b""
     assert down.names() == ["f"]
 
@@ -142,7 +129,7 @@ def test_an_empty_file_is_a_file(down: Downloads) -> None:
 def test_a_broken_connection_is_taken_up_where_it_broke(down: Downloads) -> None:
     archive = Archive(cut=400_000, cut_rest=300_000)
     down.site.pages["/f"] = archive
-    assert down.run("/f", "f.bin").ok
+    assert down.run("/f", filename="f.bin").ok
     assert (down.root / "f.bin").read_bytes() == FILE
     assert len(archive.ranges) > 2
     assert archive.ranges[0] is None
@@ -153,13 +140,13 @@ def test_a_broken_connection_is_taken_up_where_it_broke(down: Downloads) -> None
 def test_a_later_call_goes_on_after_an_earlier_one(down: Downloads, headers: dict[str, str]) -> None:
     archive = Archive(cut=600_000, cut_rest=0, **headers)
     down.site.pages["/f"] = archive
-    text = down.refusal("/f", "f.bin")
+    text = down.refusal("/f", filename="f.bin")
     assert text.endswith("before the end. What came so far is kept; the same call goes on from there.")
     got = down.part().stat().st_size
     assert 0 < got <= 600_000
 
     archive.cut, archive.cut_rest, archive.ranges = None, None, []
-    assert down.run("/f", "f.bin").ok
+    assert down.run("/f", filename="f.bin").ok
     assert archive.ranges == [None, f"bytes={got}-"]
     assert (down.root / "f.bin").read_bytes() == FILE
     assert down.names() == ["f.bin"]
@@ -169,7 +156,7 @@ def test_a_later_call_goes_on_after_an_earlier_one(down: Downloads, headers: dic
 def test_without_a_way_to_tell_versions_apart_nothing_is_kept(down: Downloads, headers: dict[str, str]) -> None:
     archive = Archive(cut=600_000, **headers)
     down.site.pages["/f"] = archive
-    assert down.refusal("/f", "f.bin").endswith("the server broke off its answer before the end.")
+    assert down.refusal("/f", filename="f.bin").endswith("the server broke off its answer before the end.")
     assert archive.ranges == [None]
     assert down.names() == []
 
@@ -184,10 +171,10 @@ def test_another_version_is_never_joined_to_an_older_one(down: Downloads) -> Non
         (old if visits == 1 else new)(visit)
 
     down.site.pages["/f"] = changing
-    text = down.refusal("/f", "f.bin")
+    text = down.refusal("/f", filename="f.bin")
     assert text == f"{down.site.url('/f')} has changed while it was being fetched; fetch it again."
     assert down.names() == []
-    assert down.run("/f", "f.bin").ok
+    assert down.run("/f", filename="f.bin").ok
     assert (down.root / "f.bin").read_bytes() == FILE[::-1]
 
 
@@ -202,7 +189,7 @@ def test_a_server_that_sends_another_part_than_asked_for_is_not_believed(down: D
             archive(visit)
 
     down.site.pages["/f"] = wrong
-    assert "has changed while it was being fetched" in down.refusal("/f", "f.bin")
+    assert "has changed while it was being fetched" in down.refusal("/f", filename="f.bin")
     assert down.names() == []
 
 
@@ -211,10 +198,10 @@ def test_a_file_beyond_the_limit_is_refused_before_or_while_it_comes(down: Downl
     down.site.pages["/told"] = answer(FILE)
     down.site.pages["/untold"] = answer(FILE, length=-1)
     limit = "beyond the limit of 100,000 bytes (AUTOAGENT_SANDBOX_FILE, in MB)."
-    assert small.refusal("/told", "f") == f"{down.site.url('/told')} has 900,000 bytes, {limit}"
-    assert small.refusal("/untold", "f") == f"{down.site.url('/untold')} goes on, {limit}"
+    assert small.refusal("/told", filename="f") == f"{down.site.url('/told')} has 900,000 bytes, {limit}"
+    assert small.refusal("/untold", filename="f") == f"{down.site.url('/untold')} goes on, {limit}"
     assert down.names() == []
-    assert down.limited_to(900_000).run("/told", "f").ok
+    assert down.limited_to(900_000).run("/told", filename="f").ok
 
 
 @pytest.mark.parametrize(
@@ -227,33 +214,33 @@ def test_a_file_beyond_the_limit_is_refused_before_or_while_it_comes(down: Downl
     ],
 )
 def test_what_may_not_be_fetched_is_refused_and_leaves_nothing(down: Downloads, url: str, reason: str) -> None:
-    assert reason in down.refusal(url, "f")
+    assert reason in down.refusal(url, filename="f")
     assert down.names() == []
 
 
 @pytest.mark.parametrize("filename", ["../f", "/etc/f", "a/../../f", "~/f", "", "f/"])
 def test_a_file_outside_the_workspace_is_never_asked_for(down: Downloads, filename: str) -> None:
     down.site.pages["/f"] = answer(FILE)
-    down.refusal("/f", filename)
+    down.refusal("/f", filename=filename)
     assert down.site.seen == []
 
 
 def test_links_lead_nowhere(down: Downloads, tmp_path: Path) -> None:
     down.site.pages["/f"] = answer(FILE)
     (down.root / "out").symlink_to(tmp_path / "outside")
-    assert "outside the workspace" in down.refusal("/f", "out")
+    assert "outside the workspace" in down.refusal("/f", filename="out")
     (down.root / "folder").mkdir()
-    assert "is not a file" in down.refusal("/f", "folder")
+    assert "is not a file" in down.refusal("/f", filename="folder")
     assert down.names() == ["folder", "out"]
     assert not (tmp_path / "outside").exists()
 
 
 def test_a_part_with_another_hard_link_is_not_written_through(down: Downloads, tmp_path: Path) -> None:
     down.site.pages["/f"] = Archive(cut=600_000, cut_rest=0)
-    down.refusal("/f", "f.bin")
+    down.refusal("/f", filename="f.bin")
     os.link(down.part(), tmp_path / "outside")
     before = (tmp_path / "outside").read_bytes()
-    assert "has another hard link" in down.refusal("/f", "f.bin")
+    assert "has another hard link" in down.refusal("/f", filename="f.bin")
     assert (tmp_path / "outside").read_bytes() == before
 
 
@@ -264,7 +251,7 @@ def test_the_user_sees_how_far_it_is(down: Downloads) -> None:
         visit.wfile.write(answer(FILE)[400_000:])
 
     down.site.pages["/f"] = slow
-    assert down.run("/f", "f.bin").ok
+    assert down.run("/f", filename="f.bin").ok
     assert down.lines
     assert all(line.startswith("f.bin: ") and line.endswith(" of 0.9 MB") for line in down.lines)
 
@@ -272,27 +259,26 @@ def test_the_user_sees_how_far_it_is(down: Downloads) -> None:
 def test_the_preview_says_what_goes_where(down: Downloads) -> None:
     (down.root / "old").write_bytes(b"x")
     url = down.site.url("/f")
-    assert down.propose("/f", "./a/../new").preview == f"Fetches {url} and writes it to new."
-    assert down.propose("/f", "old").preview == f"Fetches {url} and writes it to old in its place."
-    assert down.propose("ftp://x/y", "new").preview.startswith("This will fail: 'ftp://x/y' has the scheme ftp:")
-    assert down.propose("/f", "new").risk == "network"
+    assert down.preview("/f", filename="./a/../new") == f"Fetches {url} and writes it to new."
+    assert down.preview("/f", filename="old") == f"Fetches {url} and writes it to old in its place."
+    assert down.preview("ftp://x/y", filename="new").startswith("This will fail: 'ftp://x/y' has the scheme ftp:")
+    assert down.propose("/f", filename="new").risk == "network"
     assert down.site.seen == []
 
 
 def test_a_download_into_a_guarded_folder_that_the_user_allowed_is_written_there(down: Downloads) -> None:
     down.site.pages["/f"] = Archive()
-    assert "who has not allowed it" in down.refusal("/f", ".vscode/a.json")
-    granted = down.propose("/f", ".vscode/a.json").guarded
+    assert "who has not allowed it" in down.refusal("/f", filename=".vscode/a.json")
+    granted = down.propose("/f", filename=".vscode/a.json").guarded
     workspace = down.context.workspace.with_observer(lambda *changed: None, granted)
-    allowed = replace(down, context=replace(down.context, workspace=workspace)).run("/f", ".vscode/a.json")
+    allowed = down.having(workspace=workspace).run("/f", filename=".vscode/a.json")
     assert allowed.ok, allowed.text
     assert (down.root / ".vscode/a.json").read_bytes() == FILE
     assert down.names() == [".vscode", ".vscode/a.json"]
 
 
 def test_downloads_are_off_until_they_are_allowed() -> None:
-    command = web.download_file
-    assert command.spec.category == "web"
-    assert command.available is not None
-    assert command.available(all_settings()()) == "downloads are switched off (--allow-downloads allows them)"
-    assert command.available(all_settings()(allow_downloads=True)) == ""
+    assert download_file.spec.category == "web"
+    assert download_file.available is not None
+    assert download_file.available(all_settings()()) == "downloads are switched off (--allow-downloads allows them)"
+    assert download_file.available(all_settings()(allow_downloads=True)) == ""

@@ -10,12 +10,11 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fakes import RunsCommands, nobody_asked
+from fakes import Commands, nobody_asked
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,33 +23,17 @@ from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.support import matching
 from autoagent.commands.support.diff import unified
-from autoagent.core.commands import Call, Result
 from autoagent.memory.none import NoMemory
 from autoagent.text.redaction import Redactor
 from autoagent.workspace.gate import Gate, Workspace, walk_gate
 
 
-@dataclass(frozen=True)
-class Files(RunsCommands):
-    """The file commands over one workspace."""
-
-    root: Path
-    context: Context
-    registry: Registry
-
-    def run(self, name: str, /, **args: Any) -> Result:
-        return self.registry.execute(self.registry.check(Call("1", name, args)), self.context)
-
-    def preview(self, name: str, /, **args: Any) -> str:
-        return self.registry.propose(self.registry.check(Call("1", name, args)), self.context).preview
-
-
-def over(workspace: Workspace) -> Files:
-    return Files(workspace.root, Context(workspace, NoMemory(), nobody_asked), Registry(files.COMMANDS))
+def over(workspace: Workspace) -> Commands:
+    return Commands(Context(workspace, NoMemory(), nobody_asked), Registry(files.COMMANDS))
 
 
 @pytest.fixture
-def ws(tmp_path: Path) -> Files:
+def ws(tmp_path: Path) -> Commands:
     return over(Workspace(tmp_path / "ws"))
 
 
@@ -74,12 +57,12 @@ def ws(tmp_path: Path) -> Files:
         (b"", "[x: empty]"),
     ],
 )
-def test_read_understands_what_text_files_are_written_in(ws: Files, data: bytes, text: str) -> None:
+def test_read_understands_what_text_files_are_written_in(ws: Commands, data: bytes, text: str) -> None:
     (ws.root / "x").write_bytes(data)
     assert ws.text("read_file", filename="x") == text
 
 
-def test_read_refuses_what_is_not_text(ws: Files) -> None:
+def test_read_refuses_what_is_not_text(ws: Commands) -> None:
     (ws.root / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
     (ws.root / "folder").mkdir()
     os.mkfifo(ws.root / "fifo")
@@ -89,7 +72,7 @@ def test_read_refuses_what_is_not_text(ws: Files) -> None:
     assert ws.refusal("read_file", filename="no.txt") == "There is no 'no.txt' in the workspace."
 
 
-def test_read_stops_at_its_limit_and_says_how_to_go_on(ws: Files) -> None:
+def test_read_stops_at_its_limit_and_says_how_to_go_on(ws: Commands) -> None:
     (ws.root / "big.txt").write_bytes("ä".encode() * files.MAX_READ_BYTES)
     text = ws.text("read_file", filename="big.txt")
     assert text.startswith("ää")
@@ -101,7 +84,7 @@ def test_read_stops_at_its_limit_and_says_how_to_go_on(ws: Files) -> None:
 # write, append, edit, delete -------------------------------------------------------------------------------------
 
 
-def test_write_says_what_it_wrote(ws: Files) -> None:
+def test_write_says_what_it_wrote(ws: Commands) -> None:
     result = ws.run("write_to_file", filename="a/notes.txt", text="one\ntwo\nthree\nfour")
     assert result.text == "Wrote 18 characters (4 lines) to a/notes.txt."
     assert result.meta.to_json() == {"changed": ["a/notes.txt"]}
@@ -110,7 +93,7 @@ def test_write_says_what_it_wrote(ws: Files) -> None:
     assert ws.text("write_file", file=str(ws.root / "x"), content="\n") == "Wrote 1 character (1 line) to x."
 
 
-def test_what_is_there_already_is_not_written_again(ws: Files) -> None:
+def test_what_is_there_already_is_not_written_again(ws: Commands) -> None:
     ws.run("write_to_file", filename="a.txt", text="one\n")
     written = (ws.root / "a.txt").stat().st_mtime_ns
     result = ws.run("write_to_file", filename="a.txt", text="one\n")
@@ -119,7 +102,7 @@ def test_what_is_there_already_is_not_written_again(ws: Files) -> None:
     assert ws.text("write_to_file", filename="a.txt", text="two\n").startswith("Wrote 4 characters")
 
 
-def test_what_is_wrong_with_a_file_now_is_said_with_the_change(ws: Files) -> None:
+def test_what_is_wrong_with_a_file_now_is_said_with_the_change(ws: Commands) -> None:
     wrong = "It is not valid JSON: Expecting value, line 1."
     assert ws.text("write_to_file", filename="a.json", text="port: 1") == (
         f"Wrote 7 characters (1 line) to a.json. {wrong}"
@@ -134,7 +117,7 @@ def test_what_is_wrong_with_a_file_now_is_said_with_the_change(ws: Files) -> Non
     )
 
 
-def test_append_keeps_what_was_there_and_its_encoding(ws: Files) -> None:
+def test_append_keeps_what_was_there_and_its_encoding(ws: Commands) -> None:
     (ws.root / "x").write_bytes("é".encode("utf-16"))
     result = ws.run("append_to_file", filename="x", text="ü\n")
     assert (result.text, result.meta.to_json()) == ("Appended 2 characters (1 line) to x.", {"changed": ["x"]})
@@ -145,7 +128,7 @@ def test_append_keeps_what_was_there_and_its_encoding(ws: Files) -> None:
     )
 
 
-def test_append_to_a_file_that_is_not_there_makes_it(ws: Files) -> None:
+def test_append_to_a_file_that_is_not_there_makes_it(ws: Commands) -> None:
     preview = ws.preview("append_to_file", filename="a/new", text="one\n")
     assert preview == "--- /dev/null\n+++ b/a/new\n@@ -0,0 +1 @@\n+one"
     result = ws.run("append_to_file", filename="a/new", text="one\n")
@@ -155,13 +138,13 @@ def test_append_to_a_file_that_is_not_there_makes_it(ws: Files) -> None:
     assert "is outside the workspace" in ws.refusal("append_to_file", filename="../new", text="x")
 
 
-def test_text_that_is_no_unicode_is_refused(ws: Files) -> None:
+def test_text_that_is_no_unicode_is_refused(ws: Commands) -> None:
     refusal = ws.refusal("write_to_file", filename="x", text="ab\ud83d")
     assert refusal == "The text holds '\\ud83d' at position 2, which utf-8 cannot encode."
     assert not (ws.root / "x").exists()
 
 
-def test_edit_replaces_the_one_passage(ws: Files) -> None:
+def test_edit_replaces_the_one_passage(ws: Commands) -> None:
     (ws.root / "x.py").write_text("a = 1\nb = 2\nc = 3\n")
     result = ws.run("edit_file", filename="x.py", old="b = 2\n", new="b = 20\nbb = 0\n")
     assert result.text == "Replaced 1 line by 2 lines in x.py."
@@ -189,7 +172,7 @@ def test_edit_replaces_the_one_passage(ws: Files) -> None:
         ("a", "a", "The old and the new text are the same; there is nothing to change."),
     ],
 )
-def test_edit_wants_the_passage_exactly_once(ws: Files, old: str, new: str, refusal: str) -> None:
+def test_edit_wants_the_passage_exactly_once(ws: Commands, old: str, new: str, refusal: str) -> None:
     (ws.root / "x.py").write_text("a = 1\nb = 2\n")
     assert ws.refusal("edit_file", filename="x.py", old=old, new=new) == refusal
     assert ws.preview("edit_file", filename="x.py", old=old, new=new) == f"This will fail: {refusal}"
@@ -204,26 +187,23 @@ def test_edit_wants_the_passage_exactly_once(ws: Files, old: str, new: str, refu
         (b"\xe9\na\nb\nc\n", b"\xe9\na\nX\nY\n"),
     ],
 )
-def test_edit_keeps_encoding_mark_and_line_ends(ws: Files, before: bytes, after: bytes) -> None:
+def test_edit_keeps_encoding_mark_and_line_ends(ws: Commands, before: bytes, after: bytes) -> None:
     (ws.root / "x").write_bytes(before)
     ws.text("edit_file", filename="x", old="b\nc\n", new="X\nY\n")
     assert (ws.root / "x").read_bytes() == after
 
 
-def test_what_is_put_into_a_file_takes_on_its_line_ends(ws: Files) -> None:
+def test_what_is_put_into_a_file_takes_on_its_line_ends_unless_they_are_mixed(ws: Commands) -> None:
     (ws.root / "x").write_bytes(b"a\r\nb\r\n")
     ws.text("edit_file", filename="x", old="b", new="1\n2")
     ws.text("append_to_file", filename="x", text="3\n4\n")
     assert (ws.root / "x").read_bytes() == b"a\r\n1\r\n2\r\n3\r\n4\r\n"
+    (ws.root / "mixed").write_bytes(b"a\r\nb\n")
+    ws.text("append_to_file", filename="mixed", text="3\n")
+    assert (ws.root / "mixed").read_bytes() == b"a\r\nb\n3\n"
 
 
-def test_what_is_put_into_a_file_of_mixed_line_ends_stays_as_it_is(ws: Files) -> None:
-    (ws.root / "x").write_bytes(b"a\r\nb\n")
-    ws.text("append_to_file", filename="x", text="3\n")
-    assert (ws.root / "x").read_bytes() == b"a\r\nb\n3\n"
-
-
-def test_edit_replaces_each_passage_where_it_is_told_to(ws: Files) -> None:
+def test_edit_replaces_each_passage_where_it_is_told_to(ws: Commands) -> None:
     (ws.root / "story.txt").write_text("a cat\nThe cat sat.\n")
     edit = {"filename": "story.txt", "old": "cat", "new": "dog", "everywhere": True}
     assert "-a cat\n" in ws.preview("edit_file", **edit)
@@ -244,7 +224,7 @@ def test_edit_replaces_each_passage_where_it_is_told_to(ws: Files) -> None:
     ],
 )
 def test_edit_leaves_no_empty_line_where_it_takes_out_a_whole_line(
-    ws: Files, before: str, old: str, after: str
+    ws: Commands, before: str, old: str, after: str
 ) -> None:
     (ws.root / "a.txt").write_bytes(before.encode())
     ws.run("edit_file", filename="a.txt", old=old, new="", everywhere=True)
@@ -255,47 +235,37 @@ def test_edit_leaves_no_empty_line_where_it_takes_out_a_whole_line(
     ("before", "encoding"),
     [("café\n".encode("latin-1"), "latin-1"), (b"\xef\xbb\xbfcaf\xc3\xa9\n", "utf-8 with a byte order mark")],
 )
-def test_a_whole_text_in_another_encoding_is_no_change_of_nothing(ws: Files, before: bytes, encoding: str) -> None:
+def test_a_whole_text_in_another_encoding_is_no_change_of_nothing(ws: Commands, before: bytes, encoding: str) -> None:
     (ws.root / "a.txt").write_bytes(before)
     preview = ws.preview("write_to_file", filename="a.txt", text="café\n")
     assert preview.startswith(f"Changes its encoding from {encoding} to utf-8.")
 
 
-def test_a_secret_is_not_overwritten_though_the_file_names_a_mask(ws: Files) -> None:
+def test_a_secret_is_not_overwritten_though_the_file_names_a_mask(ws: Commands) -> None:
     (ws.root / "a.txt").write_text("KEY=hunter2-hunter2\nnote [masked]\n")
-    context = replace(ws.context, mask=Redactor(["hunter2-hunter2"]).mask)
-    refused = replace(ws, context=context).refusal(
-        "write_to_file", filename="a.txt", text="KEY=[masked]\nnote [masked]\n"
-    )
+    masking = ws.having(mask=Redactor(["hunter2-hunter2"]).mask)
+    refused = masking.refusal("write_to_file", filename="a.txt", text="KEY=[masked]\nnote [masked]\n")
     assert "your text would overwrite it with this mask" in refused
 
 
-def test_the_preview_of_a_move_shows_where_a_link_leads(ws: Files) -> None:
-    (ws.root / "real").mkdir()
-    (ws.root / "lnk").symlink_to("real")
-    (ws.root / "m.txt").write_text("x")
-    assert "real/m.txt" in ws.preview("move_file", filename="m.txt", new_name="lnk/")
-
-
-def test_a_move_into_a_guarded_folder_needs_the_whole_name_so_that_it_can_be_allowed(ws: Files) -> None:
+def test_a_move_into_a_guarded_folder_needs_the_whole_name_so_that_it_can_be_allowed(ws: Commands) -> None:
     (ws.root / ".vscode").mkdir()
     (ws.root / "m.txt").write_text("x")
     needed = "'.vscode/m.txt' needs the user's permission; give this whole name as new_name."
     assert ws.preview("move_file", filename="m.txt", new_name=".vscode/") == f"This will fail: {needed}"
     assert ws.refusal("move_file", filename="m.txt", new_name=".vscode") == needed
-    call = Call("1", "move_file", {"filename": "m.txt", "new_name": ".vscode/m.txt"})
-    granted = ws.registry.propose(call, ws.context).guarded
-    allowed = replace(ws.context, workspace=ws.context.workspace.with_observer(lambda *changed: None, granted))
-    assert ws.registry.execute(call, allowed).ok and (ws.root / ".vscode/m.txt").read_text() == "x"
+    whole = {"filename": "m.txt", "new_name": ".vscode/m.txt"}
+    granted = ws.propose("move_file", **whole).guarded
+    allowed = ws.having(workspace=ws.context.workspace.with_observer(lambda *changed: None, granted))
+    assert allowed.run("move_file", **whole).ok and (ws.root / ".vscode/m.txt").read_text() == "x"
 
 
-def test_a_preview_that_the_system_refuses_tells_so(ws: Files) -> None:
+def test_a_preview_that_the_system_refuses_tells_so(ws: Commands) -> None:
     def preview(context: Context, filename: str) -> str:
         raise PermissionError(13, "Permission denied", filename)
 
-    deletion = Registry([replace(files.delete_file, preview=preview)])
-    proposal = deletion.propose(Call("1", "delete_file", {"filename": "a.txt"}), ws.context)
-    assert proposal.preview == "This will fail: Permission denied: a.txt"
+    deletion = replace(ws, registry=Registry([replace(files.delete_file, preview=preview)]))
+    assert deletion.preview("delete_file", filename="a.txt") == "This will fail: Permission denied: a.txt"
 
 
 @pytest.mark.slow
@@ -314,7 +284,7 @@ except ValueError as error:
     assert done.stdout.splitlines() == ["[('a.txt', 1, 'abba')]", "it takes too much memory"], done.stderr
 
 
-def test_a_key_of_many_parts_takes_no_memory(ws: Files) -> None:
+def test_a_key_of_many_parts_takes_no_memory(ws: Commands) -> None:
     text = f"{'a.' * 90_000}a = 1\n"
     tracemalloc.start()
     assert ws.text("write_to_file", filename="a.toml", text=text).startswith("Wrote")
@@ -322,14 +292,14 @@ def test_a_key_of_many_parts_takes_no_memory(ws: Files) -> None:
     tracemalloc.stop()
 
 
-def test_edit_refuses_what_it_would_damage(ws: Files) -> None:
+def test_edit_refuses_what_it_would_damage(ws: Commands) -> None:
     (ws.root / "x").write_bytes("é".encode() + b"\xff!")
     assert "not valid utf-8 text" in ws.refusal("edit_file", filename="x", old="!", new="?")
     (ws.root / "big").write_bytes(b"a" * (files.MAX_EDIT_BYTES + 1))
     assert "too large to edit" in ws.refusal("edit_file", filename="big", old="a", new="b")
 
 
-def test_delete(ws: Files) -> None:
+def test_delete(ws: Commands) -> None:
     (ws.root / "folder").mkdir()
     (ws.root / "folder" / "x").write_text("")
     result = ws.run("delete_file", filename="folder/x")
@@ -339,7 +309,7 @@ def test_delete(ws: Files) -> None:
     assert list(ws.root.iterdir()) == [ws.root / "folder"]
 
 
-def test_move(ws: Files) -> None:
+def test_move(ws: Commands) -> None:
     (ws.root / "folder").mkdir()
     (ws.root / "old").write_text("precious")
     (ws.root / "other").write_text("")
@@ -354,7 +324,7 @@ def test_move(ws: Files) -> None:
     assert "outside the workspace" in ws.refusal("move_file", filename="other", new_name="../x")
 
 
-def test_move_takes_no_link_nor_what_it_leads_to(ws: Files) -> None:
+def test_move_takes_no_link_nor_what_it_leads_to(ws: Commands) -> None:
     (ws.root / "real").write_text("x")
     (ws.root / "link").symlink_to("real")
     (ws.root / "out").symlink_to("/tmp")
@@ -366,7 +336,7 @@ def test_move_takes_no_link_nor_what_it_leads_to(ws: Files) -> None:
 # previews --------------------------------------------------------------------------------------------------------
 
 
-def test_previews_show_the_change_and_make_none(ws: Files) -> None:
+def test_previews_show_the_change_and_make_none(ws: Commands) -> None:
     (ws.root / "x").write_text("one\ntwo\n")
     assert ws.preview("write_to_file", filename="x", text="one\n2\n") == (
         "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n one\n-two\n+2"
@@ -384,7 +354,7 @@ def test_previews_show_the_change_and_make_none(ws: Files) -> None:
     assert [item.name for item in ws.root.iterdir()] == ["x"]
 
 
-def test_previews_of_what_will_fail_say_so(ws: Files) -> None:
+def test_previews_of_what_will_fail_say_so(ws: Commands) -> None:
     (ws.root / "folder").mkdir()
     assert ws.preview("write_to_file", filename="../x", text="") == (
         "This will fail: '../x' is outside the workspace. Use a path inside it, relative to its root, such as 'x'."
@@ -394,16 +364,19 @@ def test_previews_of_what_will_fail_say_so(ws: Files) -> None:
     assert ws.preview("delete_file", filename="folder") == "This will fail: There is no file folder."
 
 
-def test_a_preview_shows_where_a_link_leads(ws: Files) -> None:
+def test_a_preview_shows_where_a_link_leads(ws: Commands) -> None:
     (ws.root / "real.txt").write_text("")
     (ws.root / "link").symlink_to("real.txt")
     (ws.root / "out").symlink_to("/etc/hostname")
     assert ws.preview("write_to_file", filename="link", text="x\n").startswith("--- a/real.txt\n+++ b/real.txt\n")
     assert ws.preview("delete_file", filename="out") == "Deletes out (symbolic link)."
     assert ws.text("delete_file", filename="out") == "Deleted out."
+    (ws.root / "real").mkdir()
+    (ws.root / "folder").symlink_to("real")
+    assert "real/real.txt" in ws.preview("move_file", filename="real.txt", new_name="folder/")
 
 
-def test_previews_over_binary_and_large_files(ws: Files) -> None:
+def test_previews_over_binary_and_large_files(ws: Commands) -> None:
     (ws.root / "bin").write_bytes(b"\0" * 10)
     (ws.root / "big").write_bytes(b"a\n" * files.MAX_EDIT_BYTES)
     for name, size in (("bin", "10"), ("big", "2,000,000")):
@@ -441,7 +414,7 @@ def test_a_diff_is_one_that_patch_can_apply(size: int, at: int, take: int, put: 
     assert take > size or len(diff) < 300
 
 
-def test_a_large_preview_is_quick(ws: Files) -> None:
+def test_a_large_preview_is_quick(ws: Commands) -> None:
     (ws.root / "x").write_text("ab\n" * 100_000)
     started = time.monotonic()
     diff = ws.preview("write_to_file", filename="x", text="ba\n" * 100_000)
@@ -452,7 +425,7 @@ def test_a_large_preview_is_quick(ws: Files) -> None:
 # list and search -------------------------------------------------------------------------------------------------
 
 
-def test_list_shows_paths_that_the_other_commands_take(ws: Files) -> None:
+def test_list_shows_paths_that_the_other_commands_take(ws: Commands) -> None:
     assert ws.text("list_files") == "The workspace is empty."
     for path in ("b.txt", "a/x.txt", ".git/HEAD", "-rf"):
         ws.text("write_to_file", filename=path, text="")
@@ -481,7 +454,7 @@ def fill(root: Path, count: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [5_000, pytest.param(200_000, marks=pytest.mark.slow)])
-def test_a_long_list_is_cut_with_the_count(ws: Files, count: int) -> None:
+def test_a_long_list_is_cut_with_the_count(ws: Commands, count: int) -> None:
     fill(ws.root, count)
     started = time.monotonic()
     lines = ws.text("list_files").split("\n")
@@ -492,7 +465,7 @@ def test_a_long_list_is_cut_with_the_count(ws: Files, count: int) -> None:
     ]
 
 
-def test_search_names_file_and_line(ws: Files) -> None:
+def test_search_names_file_and_line(ws: Commands) -> None:
     long = "x" * 500 + "two 3" + "y" * 500
     for path, text in (("b.txt", "one\r\ntwo 2\r\n"), ("a/x.txt", "two 22\n"), ("c.txt", long)):
         ws.text("write_to_file", filename=path, text=text)
@@ -513,7 +486,7 @@ def test_search_names_file_and_line(ws: Files) -> None:
 @pytest.mark.parametrize(
     ("pattern", "why"), [("(", "missing ), unterminated"), ("a{2,1}", "min repeat"), ("(" * 5000, "recursion")]
 )
-def test_a_bad_pattern_is_named(ws: Files, pattern: str, why: str) -> None:
+def test_a_bad_pattern_is_named(ws: Commands, pattern: str, why: str) -> None:
     refusal = ws.refusal("search_in_files", pattern=pattern)
     assert refusal.startswith(f"The pattern '{pattern[:80]}")
     assert why in refusal
@@ -530,20 +503,20 @@ def test_a_search_that_takes_too_long_is_stopped() -> None:
 
 
 @pytest.mark.slow
-def test_a_pattern_that_never_ends_is_refused(ws: Files) -> None:
+def test_a_pattern_that_never_ends_is_refused(ws: Commands) -> None:
     ws.text("write_to_file", filename="x", text="a" * 60 + "!")
     refusal = ws.refusal("search_in_files", pattern=ENDLESS)
     assert refusal.startswith("The search was stopped after 10 seconds; use a simpler pattern than '(a+)+$'")
 
 
-def test_many_matches_are_cut(ws: Files) -> None:
+def test_many_matches_are_cut(ws: Commands) -> None:
     ws.text("write_to_file", filename="x", text="hit\n" * 1000)
     lines = ws.text("search_in_files", pattern="hit").split("\n")
     assert len(lines) == files.MAX_MATCHES + 1
     assert lines[-1].startswith("[the first 200 matches; there are more")
 
 
-def test_search_reads_at_most_its_limit(ws: Files) -> None:
+def test_search_reads_at_most_its_limit(ws: Commands) -> None:
     (ws.root / "a.log").write_bytes(b"0123456789abcde\n" * (files.MAX_SEARCH_BYTES // 16 + 10))
     (ws.root / "b.txt").write_text("needle")
     assert ws.text("search_in_files", pattern="needle") == (
@@ -569,7 +542,7 @@ PATH = st.builds(lambda prefix, parts: prefix + "/".join(parts), PREFIX, st.list
 
 
 @contextmanager
-def hostile_tree(gate: Gate | None) -> Iterator[tuple[Path, Files]]:
+def hostile_tree(gate: Gate | None) -> Iterator[tuple[Path, Commands]]:
     """A workspace of links that lead out, beside a tree that must never change nor be read."""
     with tempfile.TemporaryDirectory() as folder:
         tmp = Path(folder).resolve()

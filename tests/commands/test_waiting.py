@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import nobody_asked
+from fakes import Commands, nobody_asked
 
 from autoagent.commands import code, system
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.core.commands import Call, Result
+from autoagent.core.commands import Result
 from autoagent.memory.none import NoMemory
 from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.programs import open_sandbox
 from autoagent.workspace.gate import Workspace
 
 
-@dataclass
-class Room:
+@dataclass(frozen=True)
+class Room(Commands):
     """The commands over one workspace; `meanwhile` is done whenever a command lets time pass."""
 
-    root: Path
-    context: Context
-    pauses: int = 0
-
-    def run(self, name: str, /, meanwhile: Callable[[], object] = lambda: None, **args: Any) -> Result:
-        def pause(seconds: float) -> None:
-            self.pauses += 1
-            self.context.pause(min(seconds, 0.01))
-            meanwhile()
-
-        registry = Registry([*code.COMMANDS, *system.COMMANDS])
-        return registry.execute(registry.check(Call("1", name, args)), replace(self.context, pause=pause))
+    pauses: list[float]
 
     def waits(self, meanwhile: Callable[[], object] = lambda: None, **args: Any) -> Result:
-        result = self.run("wait_for", meanwhile, **args)
+        def pause(seconds: float) -> None:
+            self.pauses.append(seconds)
+            time.sleep(min(seconds, 0.01))
+            meanwhile()
+
+        result = self.having(pause=pause).run("wait_for", **args)
         assert result.ok, result.text
         return result
 
@@ -48,7 +43,8 @@ class Room:
 def ws(tmp_path: Path) -> Iterator[Room]:
     workspace = Workspace(tmp_path / "ws")
     with closing(open_sandbox(workspace, ProcessLimits(), kind="none")) as sandbox:
-        yield Room(workspace.root, Context(workspace, NoMemory(), nobody_asked, sandbox=sandbox))
+        registry = Registry([*code.COMMANDS, *system.COMMANDS])
+        yield Room(Context(workspace, NoMemory(), nobody_asked, sandbox=sandbox), registry, [])
 
 
 @pytest.mark.parametrize(
@@ -81,7 +77,7 @@ def test_it_says_what_became_of_a_file(ws: Room) -> None:
         "a.txt has changed (5 bytes)."
     )
     assert ws.waits(path.unlink, filename="a.txt", seconds=60).text == "a.txt is gone."
-    assert ws.pauses == 3
+    assert len(ws.pauses) == 3
 
 
 def test_a_folder_changes_with_what_is_in_it(ws: Room) -> None:
@@ -96,7 +92,7 @@ def test_it_says_that_time_is_up_and_the_file_is_as_it_was(ws: Room, seconds: fl
         (ws.root / "a.txt").write_text("x")
     late = ws.waits(filename="a.txt", seconds=seconds)
     assert late.text == f"Time is up after 0 s: a.txt {'has not changed' if there else 'is not there'}."
-    assert (late.meta.to_json(), ws.pauses) == ({"waits": True}, 0)
+    assert (late.meta.to_json(), ws.pauses) == ({"waits": True}, [])
 
 
 @pytest.mark.parametrize(
@@ -109,6 +105,4 @@ def test_it_says_that_time_is_up_and_the_file_is_as_it_was(ws: Room, seconds: fl
     ],
 )
 def test_what_cannot_be_waited_for_is_refused(ws: Room, args: dict[str, Any], why: str) -> None:
-    refused = ws.run("wait_for", **args)
-    assert not refused.ok
-    assert why in refused.text
+    assert why in ws.refusal("wait_for", **args)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import RunsCommands, nobody_asked
+from fakes import Commands, nobody_asked
 from loopback_site import Site, answer, redirect
 from test_documents import docx, pdf, xlsx
 from website import page, resource, search
@@ -18,7 +18,6 @@ from website import page, resource, search
 from autoagent.commands import web
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
-from autoagent.core.commands import Call, Result
 from autoagent.core.errors import ContextOverflow, ModelError, StateError
 from autoagent.memory.embedders.builtin import open_builtin
 from autoagent.memory.living_memory import LivingMemory
@@ -35,23 +34,18 @@ QUESTION = "When is high water?"
 
 
 @dataclass(frozen=True)
-class Room(RunsCommands):
+class Room(Commands):
     """The commands of the web over one site; `told` are the lines of progress."""
 
     site: Site
-    context: Context
     told: list[str]
-
-    def run(self, name: str, /, **args: Any) -> Result:
-        registry = Registry(web.COMMANDS)
-        return registry.execute(registry.check(Call("1", name, args)), self.context)
 
     def browse(self, path: str) -> str:
         return self.text("browse_website", url=self.site.url(path), question=QUESTION)
 
     def summarising(self, summarise: Callable[[str], str]) -> Room:
         """The same with a fast model."""
-        return replace(self, context=replace(self.context, summarise=summarise))
+        return self.having(summarise=summarise)
 
 
 @pytest.fixture
@@ -70,7 +64,7 @@ def room(tmp_path: Path) -> Iterator[Room]:
             progress=told.append,
             web=GuardedWeb(client, engine, other),
         )
-        yield Room(site, context, told)
+        yield Room(context, Registry(web.COMMANDS), site, told)
 
 
 # Search ------------------------------------------------------------------------------------------------------------
@@ -288,7 +282,7 @@ def test_parts_hold_the_whole_text_within_their_size(text: str, size: int) -> No
 def test_what_was_read_is_remembered_as_untrusted_with_its_source(room: Room, tmp_path: Path) -> None:
     room.site.pages["/t"] = page("Tides", "<p>High water at Port Ellen is at noon.</p>")
     with LivingMemory(LocalStore(tmp_path / "memory", open_builtin())) as memory:
-        replace(room, context=replace(room.context, memory=memory)).browse("/t")
+        room.having(memory=memory).browse("/t")
         (kept,) = memory.recall("high water").memories
     assert kept.text == "High water at Port Ellen is at noon."
     assert (kept.kind, kept.source, kept.trusted, kept.run) == ("page", room.site.url("/t"), False, "r1")
@@ -304,5 +298,5 @@ class Broken(NoMemory):
 @pytest.mark.slow
 def test_a_memory_that_fails_keeps_nobody_from_reading(room: Room) -> None:
     room.site.pages["/t"] = page("Tides", "<p>High water is at noon.</p>")
-    text = replace(room, context=replace(room.context, memory=Broken())).browse("/t")
+    text = room.having(memory=Broken()).browse("/t")
     assert "High water is at noon." in text and text.endswith("[not kept in the memory: The disk is full.]")
