@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from autoagent.commands import selection
+from autoagent.commands.registry import Registry
 from autoagent.core.commands import Call
 from autoagent.core.errors import ReplyError, SettingsError
 from autoagent.settings import all_settings
 
 
+def available(**settings: Any) -> Registry:
+    return selection.available(all_settings()(**settings))
+
+
 @pytest.mark.parametrize("left_out", ["do_nothing", "search"])
 def test_a_command_that_is_left_out_is_refused_with_the_reason(left_out: str) -> None:
-    registry = selection.choose(selection.available(all_settings()()), ("files",), 128_000)
+    registry = selection.choose(available(), ("files",), 128_000)
     with pytest.raises(ReplyError) as refused:
         registry.check(Call("1", left_out, {}))
     assert f"The command '{left_out}' cannot be used here: it is not offered in this run." in str(refused.value)
@@ -21,7 +28,7 @@ def test_a_command_that_is_left_out_is_refused_with_the_reason(left_out: str) ->
 
 @pytest.mark.parametrize("window", [8192, 128_000])
 def test_what_few_runs_need_is_in_groups_each_of_which_can_be_loaded(window: int) -> None:
-    everything = selection.available(all_settings()())
+    everything = available()
     registry = selection.choose(everything, (), window)
     always = {spec.name for spec in registry.specs if not spec.group}
     assert {"read_file", "write_to_file", "execute_shell", "task_complete", "more_commands"} <= always
@@ -35,25 +42,37 @@ def test_what_few_runs_need_is_in_groups_each_of_which_can_be_loaded(window: int
 
 
 def test_who_is_handed_some_commands_and_nothing_that_loads_others_is_offered_these() -> None:
-    registry = selection.choose(selection.available(all_settings()()), (), 8192)
+    registry = selection.choose(available(), (), 8192)
     handed = registry.only(("web_search", "read_file"), "it was not handed on")
     assert [spec.group for spec in handed.specs] == ["", ""]
 
 
-def test_a_command_that_does_not_exist_is_another_matter() -> None:
-    registry = selection.choose(selection.available(all_settings()()), (), 8192)
-    with pytest.raises(ReplyError, match="There is no command 'dance'"):
-        registry.check(Call("1", "dance", {}))
+NO_NUMBER, NO_STRINGS = (
+    "'timeout' of ask_user is not a usable number",
+    "'focus' of write_tests must be a list of strings",
+)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400, "1e999"])
-def test_a_number_that_no_command_can_use_is_refused(value: object) -> None:
-    with pytest.raises(ReplyError, match="'timeout' of ask_user is not a usable number"):
-        selection.available(all_settings()()).check(Call("1", "ask_user", {"question": "q", "timeout": value}))
+@pytest.mark.parametrize(
+    ("name", "args", "why"),
+    [
+        ("dance", {}, "There is no command 'dance'"),
+        ("make_directory", {"directory": "a"}, r"Did you mean write_to_file\(filename, text\)"),
+        *(
+            ("ask_user", {"question": "q", "timeout": n}, NO_NUMBER)
+            for n in (float("nan"), float("inf"), 10**400, "1e999")
+        ),
+        ("write_tests", {"code": "x = 1", "focus": ["a", 1]}, f"{NO_STRINGS}; item 2 is of type int"),
+        ("write_tests", {"code": "x = 1", "focus": [{"a": "b"}]}, f"{NO_STRINGS}; item 1 is of type dict"),
+    ],
+)
+def test_a_call_that_no_command_can_take_is_refused_with_the_reason(name: str, args: dict[str, Any], why: str) -> None:
+    with pytest.raises(ReplyError, match=why):
+        available().check(Call("1", name, args))
 
 
 def offered(*disabled: str) -> set[str]:
-    return {spec.name for spec in selection.available(all_settings()(disabled_command_categories=disabled)).specs}
+    return {spec.name for spec in available(disabled_command_categories=disabled).specs}
 
 
 @pytest.mark.parametrize(
@@ -106,20 +125,11 @@ def test_a_category_that_there_is_not_is_refused_and_the_nearest_named(name: str
 
 
 def test_every_name_among_the_wanted_commands_is_looked_at() -> None:
-    registry = selection.available(all_settings()())
+    registry = available()
     with pytest.raises(SettingsError, match=r"'raed_file'.* Did you mean read_file\?"):
         selection.choose(registry, ("all", "raed_file"), 128_000)
     chosen = selection.choose(registry, ("autogpt.commands.git_operations",), 128_000)
     assert {spec.name for spec in chosen.specs} == {"clone_repository", "task_complete"}
-
-
-@pytest.mark.parametrize(
-    ("items", "place"), [(["a", 1], "item 2 is of type int"), ([{"a": "b"}], "item 1 is of type dict")]
-)
-def test_the_items_of_a_list_are_checked_too(items: list[object], place: str) -> None:
-    call = Call("1", "write_tests", {"code": "x = 1", "focus": items})
-    with pytest.raises(ReplyError, match=f"'focus' of write_tests must be a list of strings; {place}"):
-        selection.available(all_settings()()).check(call)
 
 
 @pytest.mark.parametrize(
@@ -145,18 +155,12 @@ def test_the_items_of_a_list_are_checked_too(items: list[object], place: str) ->
     ],
 )
 def test_the_habits_of_models_have_one_meaning(name: str, args: dict[str, object], meant: tuple[str, object]) -> None:
-    call = selection.available(all_settings()()).check(Call("1", name, args))
+    call = available().check(Call("1", name, args))
     assert (call.name, call.args) == meant
 
 
 def test_where_google_can_be_used_it_is() -> None:
-    with_key = all_settings()(google_api_key="AIza0123456789", google_engine="e")
-    assert selection.available(with_key).check(Call("1", "google", {"input": "otters"})).name == "google"
-    without = selection.available(all_settings()(disabled_command_categories=("web",)))
+    call = Call("1", "google", {"input": "otters"})
+    assert available(google_api_key="AIza0123456789", google_engine="e").check(call).name == "google"
     with pytest.raises(ReplyError, match=r"google.*category web is switched off"):
-        without.check(Call("1", "google", {"input": "otters"}))
-
-
-def test_what_no_command_does_names_the_one_that_comes_near() -> None:
-    with pytest.raises(ReplyError, match=r"no command 'make_directory'. Did you mean write_to_file\(filename, text\)"):
-        selection.available(all_settings()()).check(Call("1", "make_directory", {"directory": "a"}))
+        available(disabled_command_categories=("web",)).check(call)

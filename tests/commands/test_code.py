@@ -80,25 +80,26 @@ def test_status_or_signal_is_named(ws: Room, line: str, text: str) -> None:
     assert ws.text("execute_shell", command_line=line) == text
 
 
-def test_what_is_not_there_or_not_executable_is_named(ws: Room) -> None:
+def test_what_is_not_there_or_cannot_be_run_is_named(ws: Room) -> None:
     text = ws.text("execute_shell", command_line="no-such-program")
     assert text.startswith("Exit status 127 (a program that it ran was not found). It printed:\n")
     assert "no-such-program" in text
     (ws.root / "plain").write_text("x")
     text = ws.text("execute_shell", command_line="./plain")
     assert text.startswith("Exit status 126 (a program that it ran is not executable). It printed:\n")
+    text = ws.text("execute_shell", command_line="touch made; echo 'x")  # the quotes are unbalanced
+    assert text.startswith("Exit status 2. It printed:\n")
+    assert not (ws.root / "made").exists()
 
 
-def test_the_data_says_how_it_ended(ws: Room) -> None:
-    result = ws.run("execute_shell", command_line="exit 3")
-    assert (result.ok, result.meta.to_json()) == (True, {"exit": 3, "signal": "", "limit": "", "failed": True})
-    assert ws.run("execute_shell", command_line="kill -KILL $$").meta.to_json()["signal"] == "SIGKILL"
-
-
-def test_whether_a_program_failed_and_whether_it_only_waits_is_told(ws: Room) -> None:
+def test_how_a_program_ended_whether_it_failed_and_whether_it_only_waits_is_told(ws: Room) -> None:
     def meta(line: str) -> ResultMeta:
-        return ws.run("execute_shell", command_line=line).meta
+        result = ws.run("execute_shell", command_line=line)
+        assert result.ok
+        return result.meta
 
+    assert meta("exit 3").to_json() == {"exit": 3, "signal": "", "limit": "", "failed": True}
+    assert meta("kill -KILL $$").to_json()["signal"] == "SIGKILL"
     failed = [meta(line).failed for line in ("true", "false", "echo no; exit 1", "exit 2", "kill -KILL $$")]
     assert failed == [False, False, True, True, True], "1 without a word is an answer, as of grep"
     assert meta("true").waits is None
@@ -154,15 +155,12 @@ def test_what_is_no_plain_text_is_made_readable(ws: Room, line: str, printed: st
 @pytest.mark.parametrize(
     ("line", "total"), [("head -c 2000000 /dev/zero | tr '\\0' x", 2_000_000), ("yes xx | head -n 500000", 1_500_000)]
 )
-def test_a_long_output_is_cut_with_its_size(ws: Room, line: str, total: int) -> None:
+def test_an_output_of_more_than_a_megabyte_is_cut_with_its_size(ws: Room, line: str, total: int) -> None:
     text = ws.text("execute_shell", command_line=f"echo head; {line}; echo; echo tail")
     assert text.startswith("Exit status 0. It printed:\nhead\nxx")
     assert text.endswith("\ntail\n")
     left_out = total + 11 - ProcessLimits().head_bytes - ProcessLimits().tail_bytes
     assert f"\n[... {left_out:,} of {total + 11:,} bytes left out ...]\n" in text
-
-
-def test_an_output_of_up_to_a_megabyte_is_kept_whole(ws: Room) -> None:
     text = ws.text("execute_shell", command_line="yes xx | head -n 300000")
     assert text == "Exit status 0. It printed:\n" + "xx\n" * 300_000
 
@@ -200,12 +198,6 @@ def test_a_line_that_cannot_be_run_is_refused(ws: Room, name: str, line: str, re
 def test_the_longest_line_runs(ws: Room) -> None:
     line = "echo " + "x" * (code.MAX_LINE_BYTES - 5)
     assert ws.text("execute_shell", command_line=line).startswith("Exit status 0. It printed:\nxxx")
-
-
-def test_unbalanced_quotes_run_nothing(ws: Room) -> None:
-    text = ws.text("execute_shell", command_line="touch made; echo 'x")
-    assert text.startswith("Exit status 2. It printed:\n")
-    assert not (ws.root / "made").exists()
 
 
 def test_a_proposal_names_programs_and_risk(ws: Room) -> None:
@@ -267,7 +259,7 @@ def test_each_background_program_has_a_log_of_its_own(ws: Room) -> None:
 # Python -------------------------------------------------------------------------------------------------------------
 
 
-def test_python_code_is_kept_and_run(ws: Room) -> None:
+def test_python_code_is_kept_and_run_if_it_is_text(ws: Room) -> None:
     proposal = ws.propose("execute_python_code", code="print(6 * 7)\n", name="answer")
     assert proposal.preview == ("--- /dev/null\n+++ b/executed_code/answer.py\n@@ -0,0 +1 @@\n+print(6 * 7)")
     assert not list(ws.root.iterdir())
@@ -277,6 +269,8 @@ def test_python_code_is_kept_and_run(ws: Room) -> None:
     again = ws.propose("execute_python_code", code="print(6 * 7)\n", name="answer.py")
     assert again.preview == "Runs executed_code/answer.py, which holds this code already:\nprint(6 * 7)\n"
     assert again.changes
+    refusal = ws.refusal("execute_python_code", code="'\ud83d'", name="x")
+    assert refusal == "The text holds '\\ud83d' at position 1, which utf-8 cannot encode."
 
 
 @pytest.mark.parametrize(
@@ -287,11 +281,6 @@ def test_code_is_kept_nowhere_else(ws: Room, name: str) -> None:
     assert ws.propose("execute_python_code", code="print(1)", name=name).preview.startswith("This will fail: ")
     assert ws.refusal("execute_python_code", code="print(1)", name=name)
     assert [path.name for path in ws.root.parent.rglob("*")] == ["ws"]
-
-
-def test_code_that_is_no_text_is_refused(ws: Room) -> None:
-    refusal = ws.refusal("execute_python_code", code="'\ud83d'", name="x")
-    assert refusal == "The text holds '\\ud83d' at position 1, which utf-8 cannot encode."
 
 
 @pytest.mark.parametrize("name", ["-rf", "a b;c", "$(x)", "*", "__init__"])

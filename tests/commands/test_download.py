@@ -73,6 +73,15 @@ class Downloads(Commands):
         assert isinstance(self.context.web, GuardedWeb)
         return self.having(web=replace(self.context.web, download_limit=limit))
 
+    def serves(self, archive: Archive) -> Archive:
+        self.site.pages["/f"] = archive
+        return archive
+
+    def assert_fetched(self, content: bytes = FILE) -> None:
+        result = self.run("/f", filename="f.bin")
+        assert result.ok, result.text
+        assert (self.root / "f.bin").read_bytes() == content
+
     def names(self) -> list[str]:
         return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*"))
 
@@ -109,13 +118,11 @@ def test_what_is_there_is_replaced_only_by_the_whole_file(down: Downloads) -> No
     target = down.root / "f.bin"
     target.write_bytes(b"old")
     target.chmod(0o640)
-    archive = Archive(cut=0)
-    down.site.pages["/f"] = archive
+    archive = down.serves(Archive(cut=0))
     assert down.refusal("/f", filename="f.bin").endswith("the server broke off its answer before the end.")
     assert (target.read_bytes(), down.names()) == (b"old", ["f.bin"])
     archive.cut = None
-    assert down.run("/f", filename="f.bin").ok
-    assert target.read_bytes() == FILE
+    down.assert_fetched()
     assert target.stat().st_mode & 0o777 == 0o640
 
 
@@ -127,10 +134,8 @@ def test_an_empty_file_is_a_file(down: Downloads) -> None:
 
 
 def test_a_broken_connection_is_taken_up_where_it_broke(down: Downloads) -> None:
-    archive = Archive(cut=400_000, cut_rest=300_000)
-    down.site.pages["/f"] = archive
-    assert down.run("/f", filename="f.bin").ok
-    assert (down.root / "f.bin").read_bytes() == FILE
+    archive = down.serves(Archive(cut=400_000, cut_rest=300_000))
+    down.assert_fetched()
     assert len(archive.ranges) > 2
     assert archive.ranges[0] is None
     assert all(wanted is not None for wanted in archive.ranges[1:])
@@ -138,24 +143,21 @@ def test_a_broken_connection_is_taken_up_where_it_broke(down: Downloads) -> None
 
 @pytest.mark.parametrize("headers", [{"ETag": '"v1"'}, {"Last-Modified": "Sat, 21 Nov 2026 10:00:00 GMT"}])
 def test_a_later_call_goes_on_after_an_earlier_one(down: Downloads, headers: dict[str, str]) -> None:
-    archive = Archive(cut=600_000, cut_rest=0, **headers)
-    down.site.pages["/f"] = archive
+    archive = down.serves(Archive(cut=600_000, cut_rest=0, **headers))
     text = down.refusal("/f", filename="f.bin")
     assert text.endswith("before the end. What came so far is kept; the same call goes on from there.")
     got = down.part().stat().st_size
     assert 0 < got <= 600_000
 
     archive.cut, archive.cut_rest, archive.ranges = None, None, []
-    assert down.run("/f", filename="f.bin").ok
+    down.assert_fetched()
     assert archive.ranges == [None, f"bytes={got}-"]
-    assert (down.root / "f.bin").read_bytes() == FILE
     assert down.names() == ["f.bin"]
 
 
 @pytest.mark.parametrize("headers", [{"ETag": 'W/"v1"'}, {"X-None": "at all"}])
 def test_without_a_way_to_tell_versions_apart_nothing_is_kept(down: Downloads, headers: dict[str, str]) -> None:
-    archive = Archive(cut=600_000, **headers)
-    down.site.pages["/f"] = archive
+    archive = down.serves(Archive(cut=600_000, **headers))
     assert down.refusal("/f", filename="f.bin").endswith("the server broke off its answer before the end.")
     assert archive.ranges == [None]
     assert down.names() == []
@@ -174,8 +176,7 @@ def test_another_version_is_never_joined_to_an_older_one(down: Downloads) -> Non
     text = down.refusal("/f", filename="f.bin")
     assert text == f"{down.site.url('/f')} has changed while it was being fetched; fetch it again."
     assert down.names() == []
-    assert down.run("/f", filename="f.bin").ok
-    assert (down.root / "f.bin").read_bytes() == FILE[::-1]
+    down.assert_fetched(FILE[::-1])
 
 
 def test_a_server_that_sends_another_part_than_asked_for_is_not_believed(down: Downloads) -> None:
@@ -251,7 +252,7 @@ def test_the_user_sees_how_far_it_is(down: Downloads) -> None:
         visit.wfile.write(answer(FILE)[400_000:])
 
     down.site.pages["/f"] = slow
-    assert down.run("/f", filename="f.bin").ok
+    down.assert_fetched()
     assert down.lines
     assert all(line.startswith("f.bin: ") and line.endswith(" of 0.9 MB") for line in down.lines)
 

@@ -76,13 +76,10 @@ def test_a_list_that_is_set_holds_even_where_control_is_not(machine: Path) -> No
     assert list(both("ls")) == [str(machine / "bin" / "ls")]
 
 
-def test_control_says_which_list_counts(machine: Path) -> None:
+def test_control_says_which_list_counts_and_that_may_be_empty(machine: Path) -> None:
     lists = {"shell_allowlist": ("echo",), "shell_denylist": ("rm",)}
     assert rule(machine, shell_command_control="denylist", **lists)("ls")
     assert rule(machine, shell_command_control="allowlist", shell_allowlist=("rm",), shell_denylist=("rm",))("rm x")
-
-
-def test_empty_lists(machine: Path) -> None:
     assert "it is empty" in refusal(rule(machine, shell_command_control="allowlist"), "ls")
     assert "sudo is on the list" in refusal(rule(machine, shell_command_control="denylist"), "sudo ls")
 
@@ -114,15 +111,8 @@ def test_a_line_becomes_the_program_that_was_found_and_its_words(machine: Path) 
 def test_a_denied_program_is_refused_however_it_is_named(machine: Path, line: str) -> None:
     executable(machine / "ws" / "rm")
     (machine / "ws" / "innocent").symlink_to(machine / "bin" / "rm")
-    assert "on the list of programs that are refused (SHELL_DENYLIST)" in refusal(
-        denying(machine, "rm"), line.format(bin=machine / "bin")
-    )
-
-
-def test_a_denied_name_leads_to_its_other_names(machine: Path) -> None:
-    assert refusal(denying(machine, "python3"), "python3.11 -c x") == (
-        "python3.11 is on the list of programs that are refused (SHELL_DENYLIST), as python3 is."
-    )
+    reason = refusal(denying(machine, "rm"), line.format(bin=machine / "bin"))
+    assert "on the list of programs that are refused (SHELL_DENYLIST)" in reason
 
 
 @pytest.mark.parametrize("line", ["ls rm", "git commit -m 'rm x'", "grep rm x", "sh build.sh", "find . -name rm"])
@@ -131,10 +121,13 @@ def test_what_only_mentions_a_denied_program_runs(machine: Path, line: str) -> N
 
 
 def test_one_program_under_many_names_goes_by_the_name_it_is_called_with(machine: Path) -> None:
-    assert list(denying(machine, "rm", folder="alpine")("ls")) == [str(machine / "alpine" / "ls")]
-    assert "SHELL_DENYLIST" in refusal(denying(machine, "rm", folder="alpine"), "rm x")
-    assert "SHELL_DENYLIST" in refusal(denying(machine, "rm", folder="alpine"), "busybox rm x")
+    no_rm = denying(machine, "rm", folder="alpine")
+    assert list(no_rm("ls")) == [str(machine / "alpine" / "ls")]
+    assert "SHELL_DENYLIST" in refusal(no_rm, "rm x") and "SHELL_DENYLIST" in refusal(no_rm, "busybox rm x")
     assert "SHELL_ALLOWLIST" in refusal(allowing(machine, "ls", folder="alpine"), "rm x")
+    assert refusal(denying(machine, "python3"), "python3.11 -c x") == (
+        "python3.11 is on the list of programs that are refused (SHELL_DENYLIST), as python3 is."
+    )
 
 
 # what only a shell understands --------------------------------------------------------------------------------------
@@ -160,14 +153,10 @@ def test_what_only_a_shell_understands_is_refused_by_name(machine: Path, line: s
         )
 
 
-@pytest.mark.parametrize("line", ["echo 'x", 'echo "x', "echo x\\"])
-def test_a_line_that_cannot_be_split_is_refused(machine: Path, line: str) -> None:
-    assert refusal(allowing(machine, "echo"), line).startswith("The line cannot be split into words: No ")
-
-
-@pytest.mark.parametrize("line", ["''", "#", "   "])
-def test_a_line_without_a_program_is_refused(machine: Path, line: str) -> None:
-    assert refusal(allowing(machine, "echo"), line)
+@pytest.mark.parametrize("line", ["echo 'x", 'echo "x', "echo x\\", "''", "#", "   "])
+def test_a_line_that_cannot_be_split_or_names_no_program_is_refused(machine: Path, line: str) -> None:
+    reason = refusal(allowing(machine, "echo"), line)
+    assert reason.startswith("The line cannot be split into words: No ") == line.startswith("echo")
 
 
 @pytest.mark.parametrize("line", ["a '|' b", r"a \; b", "a 'x\ny'", "a '$x' `", 'a "b\\$c"'])
@@ -197,14 +186,11 @@ def test_a_file_of_the_workspace_does_not_pass_for_an_allowed_program(machine: P
     assert refusal(allowing(machine, "echo"), "sub/echo x").startswith("sub/echo is not on the list")
 
 
-def test_a_shell_on_the_allowlist_runs_what_is_on_it(machine: Path) -> None:
-    rule = allowing(machine, "sh", "echo")
+def test_a_shell_on_the_allowlist_runs_what_is_on_it_and_there(machine: Path) -> None:
+    rule = allowing(machine, "sh", "echo", "cargo")
     assert list(rule("sh -c 'echo x'"))
     assert refusal(rule, "sh -c 'rm x'").startswith("rm is not on the list")
-
-
-def test_an_allowed_program_that_is_not_there_is_named_so(machine: Path) -> None:
-    assert refusal(allowing(machine, "cargo"), "cargo build").startswith("There is no program 'cargo'.")
+    assert refusal(rule, "cargo build").startswith("There is no program 'cargo'.")
 
 
 @given(st.text(st.sampled_from("rm ech'\"\\$`;|&<>()\n-=x/."), max_size=30))
