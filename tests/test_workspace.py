@@ -133,15 +133,26 @@ REFUSED = [
 ]  # fmt: skip
 
 
-READ_AND_WRITE: tuple[Callable[[Workspace, str], object], ...] = (
-    lambda workspace, path: workspace.read(path, 10),
-    lambda workspace, path: workspace.write(path, b"x"),
-    lambda workspace, path: workspace.append(path, b"x"),
-)
-LOOK = (Workspace.find, lambda workspace, path: list(workspace.walk(path)))
+Operation = Callable[[Workspace, str], object]
 
 
-def assert_refused(workspace: Workspace, path: str, why: str, *operations: Callable[[Workspace, str], object]) -> None:
+def read(workspace: Workspace, path: str) -> bytes:
+    return workspace.read(path, 10)
+
+
+def write(workspace: Workspace, path: str) -> None:
+    workspace.write(path, b"x")
+
+
+def append(workspace: Workspace, path: str) -> None:
+    workspace.append(path, b"x")
+
+
+def walk(workspace: Workspace, path: str) -> list[WorkspaceEntry]:
+    return list(workspace.walk(path))
+
+
+def assert_refused(workspace: Workspace, path: str, why: str, *operations: Operation) -> None:
     for operation in operations:
         with pytest.raises(CommandError, match=why) as refusal:
             operation(workspace, path)
@@ -152,7 +163,7 @@ def assert_refused(workspace: Workspace, path: str, why: str, *operations: Calla
 @pytest.mark.parametrize(("path", "why"), REFUSED, ids=[ascii(path)[:30] for path, _ in REFUSED])
 def test_a_path_that_is_refused_is_named_with_the_reason(workspace: Workspace, path: str, why: str) -> None:
     before = snapshot(workspace.root.parent)
-    assert_refused(workspace, path, why, *READ_AND_WRITE, Workspace.delete)
+    assert_refused(workspace, path, why, read, write, append, Workspace.delete)
     assert snapshot(workspace.root.parent) == before
 
 
@@ -204,7 +215,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 def test_a_link_that_leads_out_is_refused(workspace: Workspace, outside: Path, target: str, path: str) -> None:
     (workspace.root / "link").symlink_to(target)
     before = snapshot(outside)
-    assert_refused(workspace, path, "outside the workspace", *READ_AND_WRITE, *LOOK)
+    assert_refused(workspace, path, "outside the workspace", read, write, append, Workspace.find, walk)
     assert snapshot(outside) == before
 
 
@@ -230,12 +241,9 @@ def test_links_in_a_circle_and_chains_of_links_are_refused(workspace: Workspace)
     (workspace.root / "self").symlink_to(".")
     for number in range(2000):
         (workspace.root / f"c{number}").symlink_to(f"c{number + 1}")
-    with pytest.raises(CommandError, match="'a' leads through a symbolic link that goes round"):
-        workspace.read("a", 10)
-    with pytest.raises(CommandError, match="'a' is not a regular file"):
-        workspace.write("a", b"x")
-    with pytest.raises(CommandError, match="'c0' leads through too many symbolic links"):
-        workspace.read("c0", 10)
+    assert_refused(workspace, "a", "'a' leads through a symbolic link that goes round", read)
+    assert_refused(workspace, "a", "'a' is not a regular file", write)
+    assert_refused(workspace, "c0", "'c0' leads through too many symbolic links", read)
     assert {entry.kind for entry in workspace.walk()} == {"link"}
     workspace.write("self/self/self/x", b"1")
     assert workspace.display("self/self/x") == "x"
@@ -253,13 +261,17 @@ def test_a_hard_link_to_an_outside_file_is_never_written_through(workspace: Work
     assert workspace.read("a", 100) == b"secret more"
 
 
-def test_write_keeps_the_mode_and_leaves_nothing_behind(workspace: Workspace) -> None:
+def test_write_keeps_mode_and_owner_and_leaves_nothing_behind(workspace: Workspace) -> None:
     workspace.write("run.sh", b"old")
-    (workspace.root / "run.sh").chmod(0o750)
-    inode = (workspace.root / "run.sh").stat().st_ino
+    place = workspace.root / "run.sh"
+    place.chmod(0o750)
+    owner = (1234, 1235) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    os.chown(place, *owner)
+    inode = place.stat().st_ino
     workspace.write("run.sh", b"new")
-    status = (workspace.root / "run.sh").stat()
+    status = place.stat()
     assert (stat.S_IMODE(status.st_mode), status.st_ino != inode) == (0o750, True)
+    assert (status.st_uid, status.st_gid) == owner and place.read_bytes() == b"new"
     assert names(workspace) == ["run.sh"]
 
 
@@ -296,7 +308,7 @@ def test_what_is_no_regular_file_is_neither_read_nor_written(
             server.bind("x")
     started = time.monotonic()
     why = "'x' is a folder" if make == "folder" else "'x' is not a regular file"
-    assert_refused(workspace, "x", why, *READ_AND_WRITE)
+    assert_refused(workspace, "x", why, read, write, append)
     assert time.monotonic() - started < PATIENCE, "it waits for nobody at the other end"
     assert names(workspace) == ["x"]
 
@@ -310,17 +322,11 @@ def test_a_folder_cannot_be_deleted(workspace: Workspace) -> None:
 
 def test_what_is_missing_is_named(workspace: Workspace) -> None:
     workspace.write("file", b"")
-    for operation in (workspace.delete, lambda path: workspace.read(path, 1), lambda path: workspace.append(path, b"")):
-        with pytest.raises(CommandError, match=r"^There is no 'no\.txt' in the workspace\.$"):
-            operation("no.txt")
-        with pytest.raises(CommandError, match=r"^'file/x' leads through a file"):
-            operation("file/x")
-    with pytest.raises(CommandError, match=r"'file/x' leads through a file .* such as 'x'\."):
-        workspace.write("file/x", b"")
-    with pytest.raises(CommandError, match="There is no 'no'"):
-        list(workspace.walk("no"))
-    with pytest.raises(CommandError, match="'file' is not a folder"):
-        list(workspace.walk("file"))
+    assert_refused(workspace, "no.txt", r"^There is no 'no\.txt' in the workspace\.$", Workspace.delete, read, append)
+    through_a_file = r"^'file/x' leads through a file .* such as 'x'\."
+    assert_refused(workspace, "file/x", through_a_file, Workspace.delete, read, append, write)
+    assert_refused(workspace, "no", "There is no 'no'", walk)
+    assert_refused(workspace, "file", "'file' is not a folder", walk)
     assert workspace.find("no/x") is None
     assert workspace.find("file/x") is None
 
@@ -332,9 +338,9 @@ def test_protected_places_are_out_of_reach_before_and_after_they_exist(tmp_path:
     paths = [".autoagent", ".autoagent/runs/1/log", "conf/ai.yaml", ".env", "./x/../.env", ".ENV", ".AutoAgent/x"]
 
     def try_all() -> None:
-        why, operations = "belongs to the agent itself", (*READ_AND_WRITE, *LOOK, Workspace.delete)
+        operations = (read, write, append, Workspace.find, walk, Workspace.delete)
         for path in [*paths, str(root / ".env")]:
-            assert_refused(workspace, path, why, *operations)
+            assert_refused(workspace, path, "belongs to the agent itself", *operations)
 
     try_all()
     assert not list(root.iterdir())
@@ -345,8 +351,7 @@ def test_protected_places_are_out_of_reach_before_and_after_they_exist(tmp_path:
     before = snapshot(root)
     try_all()
     (root / "link").symlink_to(".autoagent")
-    with pytest.raises(CommandError, match="belongs to the agent itself"):
-        workspace.write("link/x", b"x")
+    assert_refused(workspace, "link/x", "belongs to the agent itself", write)
     (root / "link").unlink()
     assert snapshot(root) == before
     assert [entry.path for entry in workspace.walk()] == ["conf"]
@@ -543,8 +548,7 @@ def test_hooks_where_the_configuration_says_are_the_users_from_the_first_program
     hook.parent.mkdir()
     hook.write_text("mine")
     included.write_text("[user]\n\tname = a\n")
-    with pytest.raises(CommandError, match="would run as the user later"):
-        workspace.write(".githooks/pre-commit", b"the agent's")
+    assert_refused(workspace, ".githooks/pre-commit", "would run as the user later", write)
     with a_program(workspace) as guarded:
         pass
     assert (hook.read_text(), guarded.take_report()) == ("mine", [])
@@ -577,16 +581,14 @@ def test_hooks_where_the_configuration_says_are_the_users_from_the_first_program
 def test_hooks_are_found_wherever_the_configuration_names_them(workspace: Workspace, texts: dict[str, str]) -> None:
     repository(workspace, **texts)
     workspace.write("notes.txt", b"nothing else is guarded")
-    with pytest.raises(CommandError, match="would run as the user later"):
-        workspace.write(".githooks/pre-commit", b"the agent's")
+    assert_refused(workspace, ".githooks/pre-commit", "would run as the user later", write)
     assert all(workspace.guarded_files.is_guarded(f".git/{name}") for name in texts)
 
 
 def test_a_folder_of_hooks_around_the_repository_leaves_the_rest_of_it_free(workspace: Workspace) -> None:
     repository(workspace, config="[core]\n\thooksPath = .\n")
     workspace.write("src/a.py", b"")
-    with pytest.raises(CommandError, match="would run as the user later"):
-        workspace.write("pre-commit", b"")
+    assert_refused(workspace, "pre-commit", "would run as the user later", write)
     with a_program(workspace) as guarded:
         for name in ("src/b.py", ".git/index", "pre-push"):
             (workspace.root / name).touch()
@@ -664,12 +666,3 @@ def test_a_planted_file_is_removed_though_no_copy_of_it_can_be_kept(tmp_path: Pa
         (workspace.root / ".envrc").write_text("touch x")
     assert not (workspace.root / ".envrc").exists()
     assert "could not be kept" in guarded.take_report()[-1]
-
-
-def test_a_file_that_is_replaced_keeps_its_owner(workspace: Workspace) -> None:
-    workspace.write("a.txt", b"mine")
-    owner = (1234, 1235) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
-    os.chown(workspace.root / "a.txt", *owner)
-    workspace.write("a.txt", b"changed")
-    status = (workspace.root / "a.txt").stat()
-    assert (status.st_uid, status.st_gid) == owner and (workspace.root / "a.txt").read_bytes() == b"changed"

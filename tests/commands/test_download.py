@@ -104,7 +104,7 @@ def down(tmp_path: Path) -> Iterator[Downloads]:
         yield Downloads(context, Registry([download_file]), site, lines)
 
 
-def test_a_file_is_fetched_into_the_workspace(down: Downloads) -> None:
+def test_a_file_is_fetched_into_the_workspace_also_an_empty_one(down: Downloads) -> None:
     down.site.pages["/f"] = redirect("/there")
     down.site.pages["/there"] = answer(FILE)
     result = down.run("/f", filename="new/folder/f.bin")
@@ -112,6 +112,9 @@ def test_a_file_is_fetched_into_the_workspace(down: Downloads) -> None:
     assert result.meta.to_json() == {"changed": ["new/folder/f.bin"], "untrusted": down.site.url("/f")}
     assert (down.root / "new/folder/f.bin").read_bytes() == FILE
     assert down.names() == ["new", "new/folder", "new/folder/f.bin"]
+    down.site.pages["/f"] = answer(b"", Accept_Ranges="bytes", ETag='"v1"')
+    assert down.run("/f", filename="empty").text.endswith("to empty (0 bytes).")
+    assert (down.root / "empty").read_bytes() == b""
 
 
 def test_what_is_there_is_replaced_only_by_the_whole_file(down: Downloads) -> None:
@@ -124,13 +127,6 @@ def test_what_is_there_is_replaced_only_by_the_whole_file(down: Downloads) -> No
     archive.cut = None
     down.assert_fetched()
     assert target.stat().st_mode & 0o777 == 0o640
-
-
-def test_an_empty_file_is_a_file(down: Downloads) -> None:
-    down.site.pages["/f"] = answer(b"", Accept_Ranges="bytes", ETag='"v1"')
-    assert down.run("/f", filename="f").text.endswith("to f (0 bytes).")
-    assert (down.root / "f").read_bytes() == b""
-    assert down.names() == ["f"]
 
 
 def test_a_broken_connection_is_taken_up_where_it_broke(down: Downloads) -> None:

@@ -84,13 +84,16 @@ def test_read_stops_at_its_limit_and_says_how_to_go_on(ws: Commands) -> None:
 # write, append, edit, delete -------------------------------------------------------------------------------------
 
 
-def test_write_says_what_it_wrote(ws: Commands) -> None:
+def test_write_says_what_it_wrote_and_refuses_what_is_no_unicode(ws: Commands) -> None:
     result = ws.run("write_to_file", filename="a/notes.txt", text="one\ntwo\nthree\nfour")
     assert result.text == "Wrote 18 characters (4 lines) to a/notes.txt."
     assert result.meta.to_json() == {"changed": ["a/notes.txt"]}
     assert (ws.root / "a" / "notes.txt").read_bytes() == b"one\ntwo\nthree\nfour"
     assert ws.text("write_to_file", filename="a/notes.txt", text="") == "Wrote 0 characters (0 lines) to a/notes.txt."
     assert ws.text("write_file", file=str(ws.root / "x"), content="\n") == "Wrote 1 character (1 line) to x."
+    refusal = ws.refusal("write_to_file", filename="y", text="ab\ud83d")
+    assert refusal == "The text holds '\\ud83d' at position 2, which utf-8 cannot encode."
+    assert not (ws.root / "y").exists()
 
 
 def test_what_is_there_already_is_not_written_again(ws: Commands) -> None:
@@ -138,18 +141,17 @@ def test_append_to_a_file_that_is_not_there_makes_it(ws: Commands) -> None:
     assert "is outside the workspace" in ws.refusal("append_to_file", filename="../new", text="x")
 
 
-def test_text_that_is_no_unicode_is_refused(ws: Commands) -> None:
-    refusal = ws.refusal("write_to_file", filename="x", text="ab\ud83d")
-    assert refusal == "The text holds '\\ud83d' at position 2, which utf-8 cannot encode."
-    assert not (ws.root / "x").exists()
-
-
-def test_edit_replaces_the_one_passage(ws: Commands) -> None:
+def test_edit_replaces_the_one_passage_or_each_where_it_is_told_to(ws: Commands) -> None:
     (ws.root / "x.py").write_text("a = 1\nb = 2\nc = 3\n")
     result = ws.run("edit_file", filename="x.py", old="b = 2\n", new="b = 20\nbb = 0\n")
     assert result.text == "Replaced 1 line by 2 lines in x.py."
     assert result.meta.to_json() == {"changed": ["x.py"]}
     assert (ws.root / "x.py").read_text() == "a = 1\nb = 20\nbb = 0\nc = 3\n"
+    (ws.root / "story.txt").write_text("a cat\nThe cat sat.\n")
+    edit = {"filename": "story.txt", "old": "cat", "new": "dog", "everywhere": True}
+    assert "-a cat\n" in ws.preview("edit_file", **edit)
+    assert ws.text("edit_file", **edit) == "Replaced 1 line by 1 line 2 times in story.txt."
+    assert (ws.root / "story.txt").read_text() == "a dog\nThe dog sat.\n"
 
 
 @pytest.mark.parametrize(
@@ -201,14 +203,6 @@ def test_what_is_put_into_a_file_takes_on_its_line_ends_unless_they_are_mixed(ws
     (ws.root / "mixed").write_bytes(b"a\r\nb\n")
     ws.text("append_to_file", filename="mixed", text="3\n")
     assert (ws.root / "mixed").read_bytes() == b"a\r\nb\n3\n"
-
-
-def test_edit_replaces_each_passage_where_it_is_told_to(ws: Commands) -> None:
-    (ws.root / "story.txt").write_text("a cat\nThe cat sat.\n")
-    edit = {"filename": "story.txt", "old": "cat", "new": "dog", "everywhere": True}
-    assert "-a cat\n" in ws.preview("edit_file", **edit)
-    assert ws.text("edit_file", **edit) == ("Replaced 1 line by 1 line 2 times in story.txt.")
-    assert ws.text("read_file", filename="story.txt") == "a dog\nThe dog sat.\n"
 
 
 @pytest.mark.parametrize(
@@ -322,15 +316,11 @@ def test_move(ws: Commands) -> None:
     for name in ("missing", "folder", "."):
         assert f"There is no file {name!r} to move." in ws.refusal("move_file", filename=name, new_name="x")
     assert "outside the workspace" in ws.refusal("move_file", filename="other", new_name="../x")
-
-
-def test_move_takes_no_link_nor_what_it_leads_to(ws: Commands) -> None:
-    (ws.root / "real").write_text("x")
-    (ws.root / "link").symlink_to("real")
+    (ws.root / "link").symlink_to("other")
     (ws.root / "out").symlink_to("/tmp")
     assert "There is no file 'link' to move." in ws.refusal("move_file", filename="link", new_name="x")
-    assert ws.refusal("move_file", filename="real", new_name="out/x")
-    assert (ws.root / "real").read_text() == "x"
+    assert ws.refusal("move_file", filename="other", new_name="out/x")
+    assert (ws.root / "other").exists()
 
 
 # previews --------------------------------------------------------------------------------------------------------
@@ -359,8 +349,8 @@ def test_previews_of_what_will_fail_say_so(ws: Commands) -> None:
     assert ws.preview("write_to_file", filename="../x", text="") == (
         "This will fail: '../x' is outside the workspace. Use a path inside it, relative to its root, such as 'x'."
     )
-    assert ws.preview("write_to_file", filename="folder", text="x").startswith("This will fail: 'folder' is a folder")
-    assert ws.preview("append_to_file", filename="folder", text="x").startswith("This will fail: 'folder' is a folder")
+    for name in ("write_to_file", "append_to_file"):
+        assert ws.preview(name, filename="folder", text="x").startswith("This will fail: 'folder' is a folder")
     assert ws.preview("delete_file", filename="folder") == "This will fail: There is no file folder."
 
 
@@ -453,7 +443,7 @@ def fill(root: Path, count: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [5_000, pytest.param(200_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [5_000, 200_000])
 def test_a_long_list_is_cut_with_the_count(ws: Commands, count: int) -> None:
     fill(ws.root, count)
     started = time.monotonic()
@@ -509,14 +499,12 @@ def test_a_pattern_that_never_ends_is_refused(ws: Commands) -> None:
     assert refusal.startswith("The search was stopped after 10 seconds; use a simpler pattern than '(a+)+$'")
 
 
-def test_many_matches_are_cut(ws: Commands) -> None:
+def test_search_reads_and_finds_at_most_its_limits(ws: Commands) -> None:
     ws.text("write_to_file", filename="x", text="hit\n" * 1000)
     lines = ws.text("search_in_files", pattern="hit").split("\n")
     assert len(lines) == files.MAX_MATCHES + 1
     assert lines[-1].startswith("[the first 200 matches; there are more")
-
-
-def test_search_reads_at_most_its_limit(ws: Commands) -> None:
+    ws.text("delete_file", filename="x")
     (ws.root / "a.log").write_bytes(b"0123456789abcde\n" * (files.MAX_SEARCH_BYTES // 16 + 10))
     (ws.root / "b.txt").write_text("needle")
     assert ws.text("search_in_files", pattern="needle") == (

@@ -69,7 +69,7 @@ def test_it_says_that_time_is_up_and_the_program_goes_on(ws: Room) -> None:
     assert ws.pauses
 
 
-def test_it_says_what_became_of_a_file(ws: Room) -> None:
+def test_it_says_what_became_of_a_file_or_folder(ws: Room) -> None:
     path = ws.root / "a.txt"
     there = ws.waits(lambda: path.write_text("one"), filename="a.txt", seconds=60)
     assert there.text == "a.txt is there now (3 bytes)."
@@ -78,9 +78,6 @@ def test_it_says_what_became_of_a_file(ws: Room) -> None:
     )
     assert ws.waits(path.unlink, filename="a.txt", seconds=60).text == "a.txt is gone."
     assert len(ws.pauses) == 3
-
-
-def test_a_folder_changes_with_what_is_in_it(ws: Room) -> None:
     (ws.root / "out").mkdir()
     text = ws.waits(lambda: (ws.root / "out/new").write_text("x"), filename="out", seconds=60).text
     assert text.startswith("out has changed (")
