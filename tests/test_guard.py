@@ -161,10 +161,9 @@ def test_a_source_with_words_for_the_model_or_the_screen_is_cut_and_kept_in_its_
 # What is untrusted -----------------------------------------------------------------------------------------------
 
 
-def test_a_file_written_by_a_tainted_run_taints_who_reads_it_also_in_another_run(tmp_path: Path) -> None:
-    first = Run(tmp_path)
-    first.browses()
-    first.writes("notes/a.md", "from the page")
+def test_a_file_written_by_a_tainted_run_taints_who_reads_it_also_in_another_run(run: Run, tmp_path: Path) -> None:
+    run.browses()
+    run.writes("notes/a.md", "from the page")
     later = Run(tmp_path, "r2")
     assert later.did("read_file", filename="./notes/../notes/a.md")["untrusted"] == PAGE
     assert later.guard.source == PAGE
@@ -181,21 +180,19 @@ def test_a_look_into_a_folder_with_a_tainted_file_is_untrusted(run: Run, name: s
     assert "untrusted" not in run.did(name, **{**args, "directory": "other"})
 
 
-def test_a_cloned_folder_taints_what_is_in_it_and_not_what_is_put_there_later(tmp_path: Path) -> None:
-    first = Run(tmp_path)
-    content(first.root, **{"repo/a": "theirs"})
-    first.did("clone_repository", url=PAGE, data={"untrusted": PAGE, "changed": ["repo"]})
+def test_a_cloned_folder_taints_what_is_in_it_and_not_what_is_put_there_later(run: Run, tmp_path: Path) -> None:
+    content(run.root, **{"repo/a": "theirs"})
+    run.did("clone_repository", url=PAGE, data={"untrusted": PAGE, "changed": ["repo"]})
     later = Run(tmp_path, "r2")
     assert later.did("read_file", filename="repo/a") == {"untrusted": PAGE}
     (later.root / "repo/mine").write_text("the user's own")
     assert later.did("read_file", filename="repo/mine") == {"untrusted": PAGE, "private": True}
 
 
-def test_programs_of_a_tainted_run_and_in_a_tainted_workspace_print_untrusted_text(tmp_path: Path) -> None:
-    first = Run(tmp_path)
-    assert "untrusted" not in first.did("execute_shell", command_line="date")
-    first.browses()
-    assert first.did("execute_shell", command_line="date", writes={"out.txt": "x"})["untrusted"] == PAGE
+def test_programs_of_a_tainted_run_and_in_a_tainted_workspace_print_untrusted_text(run: Run, tmp_path: Path) -> None:
+    assert "untrusted" not in run.did("execute_shell", command_line="date")
+    run.browses()
+    assert run.did("execute_shell", command_line="date", writes={"out.txt": "x"})["untrusted"] == PAGE
     later = Run(tmp_path, "r2")
     assert later.did("execute_shell", command_line="cat out.txt", ok=False)["untrusted"] == PAGE
 
@@ -230,11 +227,10 @@ def test_a_sub_agent_begins_with_what_its_starter_has_read(tmp_path: Path) -> No
     assert Run(tmp_path, "r2", origin=starter.guard.origin).warning()
 
 
-def test_what_the_program_quotes_of_tainted_files_and_programs_is_marked(tmp_path: Path) -> None:
-    first = Run(tmp_path)
-    assert first.guard.quote("printed") == "printed"
-    first.browses()
-    first.writes("a.md", "x")
+def test_what_the_program_quotes_of_tainted_files_and_programs_is_marked(run: Run, tmp_path: Path) -> None:
+    assert run.guard.quote("printed") == "printed"
+    run.browses()
+    run.writes("a.md", "x")
     later = Run(tmp_path, "r2")
     assert re.fullmatch(rf'<(untrusted-\w{{10}}) from "{PAGE}">\nx\n</\1>', later.guard.quote("x", "a.md"))
     assert later.guard.quote("x", "b.md") == "x"
@@ -265,17 +261,15 @@ def test_a_program_among_files_of_the_users_may_have_read_them_whatever_it_chang
     assert run.did("execute_shell", command_line="...", writes={"secret.txt": "mine "})["private"]
 
 
-def test_a_tainted_file_that_was_changed_since_counts_as_the_users_own_too(tmp_path: Path) -> None:
-    first = Run(tmp_path)
-    first.browses()
-    first.writes("a.md", "from the page")
-    (first.root / "a.md").write_text("from the page, and my code is 1234")
+def test_a_tainted_file_that_was_changed_since_counts_as_the_users_own_too(run: Run, tmp_path: Path) -> None:
+    run.browses()
+    run.writes("a.md", "from the page")
+    (run.root / "a.md").write_text("from the page, and my code is 1234")
     later = Run(tmp_path, "r2")
     assert later.did("read_file", filename="a.md") == {"untrusted": PAGE, "private": True}
 
 
-def test_names_failures_and_state_of_the_agent_are_not_private(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+def test_names_failures_and_state_of_the_agent_are_not_private(run: Run) -> None:
     run.state = content(run.root / ".autoagent", log="x")
     run.tainted = TaintedFiles(run.state / "taint.jsonl", run.root)
     run.guard = ExfiltrationGuard(run.tainted, SPECS.values())
@@ -303,8 +297,7 @@ def peek(context: Context) -> str:
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["it declares nothing", "nobody knows it"])
-def test_a_command_without_a_declaration_counts_as_the_worst(tmp_path: Path, known: bool) -> None:
-    run = Run(tmp_path)
+def test_a_command_without_a_declaration_counts_as_the_worst(run: Run, known: bool) -> None:
     run.guard = ExfiltrationGuard(run.tainted, [*SPECS.values(), *([peek.spec] if known else [])])
     call = Call("1", "peek", {})
     asked = run.guard.examine(Proposal(call, peek.spec, risk=peek.spec.risk))
@@ -345,12 +338,11 @@ def test_what_is_read_and_changed_in_one_call_was_the_users_when_it_was_read(run
     assert seen.has_private
 
 
-def test_what_a_run_with_private_data_writes_may_be_private_in_later_runs(tmp_path: Path) -> None:
-    first = Run(tmp_path)
-    first.browses()
-    first.reads_own_file()
-    first.writes("a.md", "what I have read")
-    assert "private" not in first.did("read_file", filename="a.md"), "it made this file"
+def test_what_a_run_with_private_data_writes_may_be_private_in_later_runs(run: Run, tmp_path: Path) -> None:
+    run.browses()
+    run.reads_own_file()
+    run.writes("a.md", "what I have read")
+    assert "private" not in run.did("read_file", filename="a.md"), "it made this file"
     assert Run(tmp_path, "r2").did("read_file", filename="a.md") == {"untrusted": PAGE, "private": True}
 
 
@@ -375,16 +367,15 @@ def test_what_a_run_remembers_comes_from_what_it_has_read(run: Run) -> None:
     assert run.guard.origin == Origin(f"private, {PAGE}", False)
 
 
-def test_a_resumed_run_knows_what_it_knew(tmp_path: Path) -> None:
-    first = Run(tmp_path)
-    first.browses()
-    first.writes("a.md", "x")
-    first.reads_own_file()
+def test_a_resumed_run_knows_what_it_knew(run: Run, tmp_path: Path) -> None:
+    run.browses()
+    run.writes("a.md", "x")
+    run.reads_own_file()
     record = (tmp_path / "state/taint.jsonl").read_bytes()
     resumed = Run(tmp_path)
-    for event in first.events:
+    for event in run.events:
         resumed.guard.add(event)
-    assert resumed.warning() == first.warning() != ""
+    assert resumed.warning() == run.warning() != ""
     assert (tmp_path / "state/taint.jsonl").read_bytes() == record, "folding once more marks nothing anew"
 
 
@@ -458,8 +449,7 @@ def test_a_link_to_a_tainted_file_is_the_file(tmp_path: Path) -> None:
     assert tainted.source_of("a") == tainted.source_of("link") == PAGE
 
 
-def test_a_file_is_shown_in_passing_only_where_that_tells_the_run_nothing_new(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+def test_a_file_is_shown_in_passing_only_where_that_tells_the_run_nothing_new(run: Run) -> None:
     (run.root / "diary.txt").write_text("the user's")
     run.did("write_to_file", writes={"mine.txt": "made here"}, filename="mine.txt", text="made here")
     assert (run.guard.may_show("mine.txt"), run.guard.may_show("diary.txt")) == (True, False)
@@ -472,8 +462,7 @@ def test_a_file_is_shown_in_passing_only_where_that_tells_the_run_nothing_new(tm
 # A memory that the user drops ------------------------------------------------------------------------------------
 
 
-def test_a_dropped_memory_takes_with_it_what_only_it_has_brought(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+def test_a_dropped_memory_takes_with_it_what_only_it_has_brought(run: Run) -> None:
     run.reads_own_file()
     for id in (3, 4):
         run.recalls(of_the_page(id))

@@ -74,11 +74,8 @@ def test_their_words_carry_what_they_have_read(tmp_path: Path) -> None:
     both = run(tmp_path, Known(ANNA, BEA, CLEO), "list_agents").meta.to_json()
     assert both == {"untrusted": "https://example.org/", "private": True, "waits": True}
     assert run(tmp_path, Known(BEA), "list_agents").meta.to_json()["waits"] is False
-    assert (
-        run(tmp_path, Known(BEA), "message_agent", key="2", message="hi").meta.to_json()["untrusted"]
-        == "https://example.org/"
-    )
-    assert run(tmp_path, Known(BEA), "delete_agent", key="2").meta.to_json()["untrusted"] == "https://example.org/"
+    for command, args in ("message_agent", {"key": "2", "message": "hi"}), ("delete_agent", {"key": "2"}):
+        assert run(tmp_path, Known(BEA), command, **args).meta.untrusted == "https://example.org/"
 
 
 def test_what_this_agent_has_read_goes_with_its_own_words(tmp_path: Path) -> None:

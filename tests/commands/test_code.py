@@ -44,20 +44,12 @@ class Room(Commands):
         return self.having(shell_rule=shell_rule(Settings(**settings), self.root, ["/usr/bin", "/bin"]))
 
 
-def over(workspace: Workspace, limits: ProcessLimits) -> Iterator[Room]:
+@pytest.fixture
+def ws(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Room]:
+    workspace = Workspace(tmp_path / "ws", [tmp_path / "ws" / "own"])
+    limits = ProcessLimits(seconds=getattr(request, "param", 30))
     with closing(open_sandbox(workspace, limits, kind="none")) as sandbox:
         yield Room(Context(workspace, NoMemory(), nobody_asked, sandbox=sandbox), Registry(code.COMMANDS))
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Room]:
-    yield from over(Workspace(tmp_path / "ws", [tmp_path / "ws" / "own"]), ProcessLimits(seconds=30))
-
-
-@pytest.fixture
-def hasty(tmp_path: Path) -> Iterator[Room]:
-    """One with little time."""
-    yield from over(Workspace(tmp_path / "ws"), ProcessLimits(seconds=1))
 
 
 # how a program ended ------------------------------------------------------------------------------------------------
@@ -113,10 +105,11 @@ def test_how_a_program_ended_whether_it_failed_and_whether_it_only_waits_is_told
 
 
 @pytest.mark.slow
-def test_a_limit_is_named_with_what_came_before_it(hasty: Room) -> None:
-    text = hasty.text("execute_shell", command_line="echo begun; sleep 1000")
+@pytest.mark.parametrize("ws", [1], indirect=True, ids=["of a second"])
+def test_a_limit_is_named_with_what_came_before_it(ws: Room) -> None:
+    text = ws.text("execute_shell", command_line="echo begun; sleep 1000")
     assert text == "Stopped at the limit of 1 s. It printed:\nbegun\n"
-    text = hasty.text("execute_python_code", code="print('begun')\nwhile True: pass", name="busy")
+    text = ws.text("execute_python_code", code="print('begun')\nwhile True: pass", name="busy")
     assert text == "Stopped at the limit of 1 s. It printed:\nbegun\n"
 
 

@@ -44,16 +44,12 @@ class Archive:
     def __call__(self, visit: Visit) -> None:
         wanted = visit.headers["Range"]
         self.ranges.append(wanted)
-        cut = self.cut
+        body, cut, status, headers = self.body, self.cut, 200, self.headers | {"Accept_Ranges": "bytes"}
         if wanted and visit.headers["If-Range"] in self.headers.values():
-            cut = self.cut_rest
             start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-            place = f"bytes {start}-{len(self.body) - 1}/{len(self.body)}"
-            whole = answer(self.body[start:], 206, Accept_Ranges="bytes", Content_Range=place, **self.headers)
-            body = self.body[start:]
-        else:
-            body = self.body
-            whole = answer(body, Accept_Ranges="bytes", **self.headers)
+            body, cut, status = body[start:], self.cut_rest, 206
+            headers["Content_Range"] = f"bytes {start}-{len(self.body) - 1}/{len(self.body)}"
+        whole = answer(body, status, **headers)
         left_out = max(0, len(body) - cut) if cut is not None else 0
         visit.wfile.write(whole[: len(whole) - left_out])
 

@@ -158,11 +158,7 @@ def test_edit_replaces_the_one_passage_or_each_where_it_is_told_to(ws: Commands)
     ("old", "new", "refusal"),
     [
         ("b = 3", "x", "The old text is not in x.py. The nearest line is 2: 'b = 2'"),
-        (
-            "completely other words",
-            "x",
-            "The old text is not in x.py. Copy it word for word from what read_file shows.",
-        ),
+        ("other words", "x", "The old text is not in x.py. Copy it word for word from what read_file shows."),
         (".py", ".txt", "The old text is not in x.py, but in its name: move_file renames it."),
         (
             "= ",

@@ -47,6 +47,12 @@ class Room(Commands):
         """The same with a fast model."""
         return self.having(summarise=summarise)
 
+    def serves_almanac(self, days: int) -> str:
+        """Serve a page with a paragraph on each day. Return its address."""
+        text = "".join(f"<p>On day {day} high water is at {day % 24}:30. {'x ' * 200}</p>" for day in range(days))
+        self.site.pages["/almanac"] = page("Almanac", text)
+        return self.site.url("/almanac")
+
 
 @pytest.fixture
 def room(tmp_path: Path) -> Iterator[Room]:
@@ -178,15 +184,8 @@ def test_links_are_listed_up_to_a_limit(room: Room) -> None:
 # Long pages --------------------------------------------------------------------------------------------------------
 
 
-def long_page(paragraphs: int) -> bytes:
-    return page(
-        "Almanac",
-        "".join(f"<p>On day {day} high water is at {day % 24}:30. {'x ' * 200}</p>" for day in range(paragraphs)),
-    )
-
-
 def test_a_long_page_is_summarised_in_parts_against_the_question(room: Room) -> None:
-    room.site.pages["/almanac"] = long_page(60)
+    url = room.serves_almanac(60)
     prompts: list[str] = []
 
     def summarise(prompt: str) -> str:
@@ -194,7 +193,6 @@ def test_a_long_page_is_summarised_in_parts_against_the_question(room: Room) -> 
         days = re.findall(r"On day (\d+)", prompt)
         return f"days {days[0]} to {days[-1]}" if days else "one answer of all"
 
-    url = room.site.url("/almanac")
     text = room.summarising(summarise).browse("/almanac")
     assert "\n\none answer of all\n" in text and text.endswith("[a summary of 4 parts]")
     *parts, merging = prompts
@@ -207,7 +205,7 @@ def test_a_long_page_is_summarised_in_parts_against_the_question(room: Room) -> 
 
 @pytest.mark.slow
 def test_a_page_far_too_long_is_read_in_part_and_says_so(room: Room) -> None:
-    room.site.pages["/almanac"] = long_page(800)
+    room.serves_almanac(800)
     asked: list[str] = []
     text = room.summarising(lambda prompt: asked.append(prompt) or "in short").browse("/almanac")
     assert text.endswith("[a summary of the first 20 of 45 parts; the others were not read]")
@@ -234,7 +232,7 @@ def test_a_part_that_does_not_fit_the_model_is_taken_in_halves(room: Room) -> No
             raise ContextOverflow("The prompt has 9,000 tokens, the window is 1,000.")
         return "in short"
 
-    room.site.pages["/almanac"] = long_page(20)
+    room.serves_almanac(20)
     assert "in short" in room.summarising(summarise).browse("/almanac")
 
 
@@ -243,9 +241,9 @@ def test_a_model_that_fails_is_a_failed_command_and_no_end_of_the_run(room: Room
     def summarise(prompt: str) -> str:
         raise error
 
-    room.site.pages["/almanac"] = long_page(40)
-    refusal = room.summarising(summarise).refusal("browse_website", url=room.site.url("/almanac"), question=QUESTION)
-    assert refusal == f"{room.site.url('/almanac')} could not be summarised: {error}"
+    url = room.serves_almanac(40)
+    refusal = room.summarising(summarise).refusal("browse_website", url=url, question=QUESTION)
+    assert refusal == f"{url} could not be summarised: {error}"
 
 
 @pytest.mark.slow
