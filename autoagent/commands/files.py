@@ -203,9 +203,7 @@ def _preview_move(context: Context, filename: str, new_name: str) -> str:
     effects=_AMENDING,
 )
 def move_file(
-    context: Context,
-    filename: ExistingEntry,
-    new_name: Annotated[str, "its new path", "path"],
+    context: Context, filename: ExistingEntry, new_name: Annotated[str, "its new path", "path"]
 ) -> CommandOutput:
     place = _target_path(context, filename, new_name)
     before = context.workspace.display(filename)

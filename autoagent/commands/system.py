@@ -81,7 +81,7 @@ def wait_for(
 def _program_state(context: Context, pid: int) -> tuple[bool, str]:
     """Return whether the wait is over, and the current state."""
     # The newest one, as the system may reuse the pid of an ended program.
-    program = next((one for one in reversed(context.sandbox.programs()) if one.pid == pid), None)
+    program = next((program for program in reversed(context.sandbox.programs()) if program.pid == pid), None)
     if program is None:
         raise CommandError(f"There is no started program with pid {pid}; list_programs shows them.")
     if program.exit is None:

@@ -35,9 +35,9 @@ def workspace_of(began: RunStarted, folder: Path | None = None) -> Workspace:
     return Workspace(folder or Path(began.workspace), [Path(path) for path in began.settings.get("protected", ())])
 
 
-def open_snapshots(state_dir: Path, workspace: Workspace, tell: Callable[[str], None] | None = None) -> Snapshots:
+def open_snapshots(state_dir: Path, workspace: Workspace, notify: Callable[[str], None] | None = None) -> Snapshots:
     """Open the snapshots of a workspace, in the state folder."""
-    return Snapshots(state_dir / "snapshots", workspace, tell)
+    return Snapshots(state_dir / "snapshots", workspace, notify)
 
 
 def history_of(events: Iterable[Event]) -> WorkspaceHistory:

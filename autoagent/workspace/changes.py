@@ -22,7 +22,7 @@ _BUFFER_BYTES = 1 << 16
 _MAX_CHANGED_NAMES = 5_000  # with more, a full scan is no slower
 
 
-class Changes:
+class ChangeTracker:
     """Collect the changes in the added folders. If the kernel loses track, everything may have changed."""
 
     def __init__(self) -> None:

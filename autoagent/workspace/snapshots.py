@@ -29,7 +29,7 @@ from typing import TypeGuard
 from autoagent.core.durable_files import open_entry, replace_in
 from autoagent.core.errors import StateError
 from autoagent.core.frozen import dataclass
-from autoagent.workspace.changes import Changes
+from autoagent.workspace.changes import ChangeTracker
 from autoagent.workspace.gate import NOT_ENTERED, Workspace, shown
 from autoagent.workspace.guarded import Stamp, path_in, restore_access, stamp_of
 from autoagent.workspace.object_store import Node, ObjectStore, StoredTree, Tree, changed_names
@@ -41,7 +41,7 @@ MANY_FILES = 3_000  # takes about a second to read
 MAX_DEPTH = 100  # nested folders
 RACY_NS = 50_000_000  # a file changed more recently may change again with the same time: the clock ticks every few ms
 
-_FOLDER, _LINK, _ABSENT = 0o040000, 0o120000, 0o160000  # modes of git; the last is a submodule: a name, no content
+_FOLDER, _LINK, _PLACEHOLDER = 0o040000, 0o120000, 0o160000  # modes of git; the last is a submodule: a name, no content
 _FOLDER_BITS = 0o3777  # with setgid and sticky, for shared folders; on a file, setgid lends rights
 _TOO_MANY = f"the workspace has more than {MAX_ENTRIES:,} entries"
 _CACHE_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")  # of a cache (bford.info/cachedir), of a virtual environment
@@ -68,7 +68,7 @@ class _Scan:
     trees: dict[str, dict[str, Node]] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=dict)  # with their modes, parents first
     stamps: dict[str, dict[str, tuple[Stamp, Node]]] = field(default_factory=dict)  # of files, by folder and name
-    left_out: dict[str, str] = field(default_factory=dict)
+    omitted: dict[str, str] = field(default_factory=dict)
     is_limited: bool = False  # whether a limit or an unreadable folder left something out
     entry_count: int = 0
     read_count: int = 0  # files read in this scan
@@ -78,17 +78,17 @@ class _Scan:
 class Snapshots:
     """Take snapshots of one workspace in the folder `store`.
 
-    Files with unchanged size, times and inode are not read again. `tell` reports each omission once, and long scans.
+    Files with unchanged size, times and inode are not read again. `notify` reports each omission once, and long scans.
     """
 
-    def __init__(self, store: Path, workspace: Workspace, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, store: Path, workspace: Workspace, notify: Callable[[str], None] | None = None) -> None:
         self._objects = ObjectStore(store)
         self._workspace = workspace
-        self._tell = tell
+        self._notify = notify
         self._many_reported = False
         self._reported: set[str] = set()
         self._scan = _Scan(is_limited=True)
-        self._changes = Changes()
+        self._changes = ChangeTracker()
         self._nodes: dict[str, Node] = {}  # of the folders, as last seen
         self._stored_trees: dict[str, StoredTree] = {}
         self._recent_trees: tuple[dict[str, Tree], dict[str, Tree]] = ({}, {})  # by id, of the last two scans
@@ -112,12 +112,12 @@ class Snapshots:
         self._recent_trees = ({nodes[where].id: tree for where, tree in scan.trees.items()}, self._recent_trees[0])
         self._scan, self._nodes = scan, nodes
         self._stored_trees = {where: tree for where, tree in self._stored_trees.items() if where in scan.trees}
-        new_omissions = [path for path in scan.left_out if path not in self._reported]
-        if new_omissions and self._tell is not None:
+        new_omissions = [path for path in scan.omitted if path not in self._reported]
+        if new_omissions and self._notify is not None:
             self._reported.update(new_omissions)
-            examples = "; ".join(f"{shown(path)}: {scan.left_out[path]}" for path in new_omissions[:3])
+            examples = "; ".join(f"{shown(path)}: {scan.omitted[path]}" for path in new_omissions[:3])
             suffix = f"; and {len(new_omissions) - 3} more" if len(new_omissions) > 3 else ""
-            self._tell(f"A change of this cannot be undone, as it is not kept: {examples}{suffix}.")
+            self._notify(f"A change of this cannot be undone, as it is not kept: {examples}{suffix}.")
         return nodes[""].id
 
     def changed(self, before: str, after: str) -> list[str]:
@@ -140,7 +140,7 @@ class Snapshots:
         node: Node | None = Node(_FOLDER, tree)
         for name in path.split("/"):
             node = self._tree(node.id).get(name) if _is_folder(node) else None
-        if node is None or _is_folder(node) or node.mode == _ABSENT:
+        if node is None or _is_folder(node) or node.mode == _PLACEHOLDER:
             return None
         return self._objects.read("blob", node.id)
 
@@ -192,7 +192,7 @@ class Snapshots:
         """Return a snapshot of now. Raises StateError if a restoration of the tree would miss an object."""
         before = self.take()
         for _, _, node in self._differences(before, tree):
-            if node is not None and node.mode != _ABSENT:
+            if node is not None and node.mode != _PLACEHOLDER:
                 self._objects.read("blob", node.id)
         return before
 
@@ -224,7 +224,7 @@ class Snapshots:
                 if isinstance(error, FileNotFoundError):  # deleted since its parent was listed
                     scan.folders.pop(where)
                 else:
-                    scan.left_out[where], scan.is_limited = error.strerror or str(error), True
+                    scan.omitted[where], scan.is_limited = error.strerror or str(error), True
         return scan
 
     def _restore_access(self, where: str) -> bool:
@@ -262,8 +262,8 @@ class Snapshots:
                     scan.is_limited = True
                     if where:
                         raise OSError(errno.E2BIG, _TOO_MANY)
-                    scan.left_out[path] = _TOO_MANY
-                    tree[entry.name] = _absent(_TOO_MANY)
+                    scan.omitted[path] = _TOO_MANY
+                    tree[entry.name] = _placeholder(_TOO_MANY)
                     continue
                 with suppress(FileNotFoundError):  # deleted since the folder was listed
                     status = entry.stat(follow_symlinks=False)
@@ -277,13 +277,13 @@ class Snapshots:
         """Add an entry that is not a folder to scan. Raises FileNotFoundError."""
         path = path_in(where, name)
         if reason := _reason_to_skip(status, scan):
-            scan.left_out[path] = reason
-            scan.trees[where][name] = _absent(reason, status)
+            scan.omitted[path] = reason
+            scan.trees[where][name] = _placeholder(reason, status)
             return
         scan.read_count += 1
-        if scan.read_count == MANY_FILES and self._tell is not None and not self._many_reported:
+        if scan.read_count == MANY_FILES and self._notify is not None and not self._many_reported:
             self._many_reported = True
-            self._tell(f"Saving {MANY_FILES:,} files or more, so that steps can be undone.")
+            self._notify(f"Saving {MANY_FILES:,} files or more, so that steps can be undone.")
         now, stamp = time.time_ns(), stamp_of(status)
         try:
             if stat.S_ISLNK(status.st_mode):
@@ -293,8 +293,8 @@ class Snapshots:
         except FileNotFoundError:
             raise
         except OSError as error:
-            scan.left_out[path] = reason = error.strerror or str(error)
-            node, is_sure = _absent(reason, status), False
+            scan.omitted[path] = reason = error.strerror or str(error)
+            node, is_sure = _placeholder(reason, status), False
         else:
             scan.byte_count += len(data)
             node, is_sure = Node(mode, self._objects.put("blob", data)), now - status.st_ctime_ns > RACY_NS
@@ -305,7 +305,7 @@ class Snapshots:
     def _scan_changes(self, changed: Mapping[str, Collection[str]]) -> _Scan | None:
         """Update the last scan by these changes, or return None if everything has to be scanned."""
         last = self._scan
-        scan = replace(last, trees={**last.trees}, stamps={**last.stamps}, left_out={**last.left_out})
+        scan = replace(last, trees={**last.trees}, stamps={**last.stamps}, omitted={**last.omitted})
         for where, names in changed.items():
             if where not in last.trees:
                 return None
@@ -315,7 +315,7 @@ class Snapshots:
                     path = path_in(where, name)
                     if self._workspace.is_protected(path):
                         continue
-                    scan.left_out.pop(path, None)
+                    scan.omitted.pop(path, None)
                     scan.entry_count -= scan.trees[where].pop(name, None) is not None
                     scan.byte_count -= entry[0][2] if (entry := scan.stamps[where].pop(name, None)) else 0
                     with suppress(FileNotFoundError):
@@ -338,7 +338,7 @@ class Snapshots:
             if selected is None or where in selected:
                 tree, node = scan.trees.get(where), self._nodes.get(where)
                 if tree is None:
-                    node = _absent(scan.left_out[where])
+                    node = _placeholder(scan.omitted[where])
                 elif node is None or node.mode != mode or tree != self._scan.trees.get(where):
                     self._stored_trees[where] = stored = self._objects.put_tree(tree, self._stored_trees.get(where))
                     node = Node(mode, stored.id)
@@ -417,9 +417,9 @@ class _Restoration:
     def _is_skipped(self, path: str, old_node: Node | None, new_node: Node | None) -> bool:
         if self._workspace.is_protected(path):
             self.skipped[path] = "it belongs to the agent itself"
-        elif old_node is not None and old_node.mode == _ABSENT:
+        elif old_node is not None and old_node.mode == _PLACEHOLDER:
             self.skipped[path] = "as it is now, no snapshot keeps it"
-        elif new_node is not None and new_node.mode == _ABSENT:
+        elif new_node is not None and new_node.mode == _PLACEHOLDER:
             self.skipped[path] = "the snapshot does not hold it"
         return path in self.skipped
 
@@ -462,11 +462,11 @@ def _reason_to_skip(status: os.stat_result, scan: _Scan) -> str:
     return ""
 
 
-def _absent(reason: str, status: os.stat_result | None = None) -> Node:
+def _placeholder(reason: str, status: os.stat_result | None = None) -> Node:
     """Return a placeholder for an omitted entry. Its id changes with a file's size and time."""
     is_file = status is not None and stat.S_ISREG(status.st_mode)
     state = f"{reason} {status.st_size} {status.st_mtime_ns}" if status is not None and is_file else reason
-    return Node(_ABSENT, hashlib.sha256(state.encode()).hexdigest())
+    return Node(_PLACEHOLDER, hashlib.sha256(state.encode()).hexdigest())
 
 
 def _is_folder(node: Node | None) -> TypeGuard[Node]:
