@@ -15,12 +15,12 @@ from typing import Annotated
 from autoagent.commands.context import Context, in_a_shell
 from autoagent.commands.files import write_to_file
 from autoagent.commands.registry import Command, CommandOutput, command
-from autoagent.commands.support.encoding import decode
-from autoagent.commands.support.program_output import describe_exit, exit_phrase, has_failed
+from autoagent.commands.support.edited_text import decode
+from autoagent.commands.support.program_output import describe_exit, describe_program, has_failed
 from autoagent.commands.support.shell_lines import program_name, programs, risk_of
 from autoagent.core.commands import CODE, DETAIL, EXISTING, PLAIN, Effects, ResultMeta, Risk
 from autoagent.core.errors import CommandError, ModelError
-from autoagent.core.services import BackgroundProcess, ProcessExit
+from autoagent.core.services import ProcessExit
 from autoagent.settings import Settings
 from autoagent.workspace.gate import CODE_FOLDER, shown
 
@@ -197,13 +197,13 @@ _background_command = partial(command, rare=True, available=_shell_off_reason, e
 @_background_command("list_programs", "List the programs in the background", risk="read", repeatable=True)
 def list_programs(context: Context) -> CommandOutput:
     background = context.sandbox.programs()
-    text = "\n".join(map(_program_line, background)) or "No program was started in the background."
+    text = "\n".join(map(describe_program, background)) or "No program was started in the background."
     return CommandOutput(text, ResultMeta(waits=any(program.exit is None for program in background)))
 
 
 @_background_command("stop_program", "End a program in the background", risk="run")
 def stop_program(context: Context, pid: Annotated[int, "as list_programs shows it", "text"]) -> str:
-    return _program_line(context.sandbox.stop(pid))
+    return describe_program(context.sandbox.stop(pid))
 
 
 def _arguments(context: Context, line: str) -> list[str]:
@@ -221,11 +221,6 @@ def _arguments(context: Context, line: str) -> list[str]:
             "write it to a file and run that."
         )
     return list(context.shell_rule(line))
-
-
-def _program_line(program: BackgroundProcess) -> str:
-    state = "running" if program.exit is None else exit_phrase(program.exit)
-    return f"{program.pid}: {state}; {program.command}; prints to {program.output}"
 
 
 def _result(exit: ProcessExit, meta: ResultMeta = PLAIN) -> CommandOutput:

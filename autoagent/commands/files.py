@@ -14,8 +14,7 @@ from autoagent import documents
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Command, CommandOutput, command
 from autoagent.commands.support import matching
-from autoagent.commands.support.diff import unified
-from autoagent.commands.support.encoding import Decoded, decode
+from autoagent.commands.support.edited_text import Decoded, decode, unified
 from autoagent.core.commands import DETAIL, EXISTING, FILE_TEXT, Effects, ResultMeta
 from autoagent.core.errors import CommandError
 from autoagent.documents import DocumentText

@@ -226,7 +226,7 @@ def download_file(
     filename: Annotated[str, "path relative to the workspace", "path"],
 ) -> CommandOutput:
     address, where = parse(url), _target(context, filename)
-    parts = []
+    parts, last_report = [], time.monotonic()
 
     @contextmanager
     def part(version: str) -> Iterator[BinaryIO]:
@@ -235,8 +235,15 @@ def download_file(
         with context.workspace.opened(parts[-1]) as file:
             yield file
 
+    def report(byte_count: int, total: int | None) -> None:
+        nonlocal last_report
+        if (now := time.monotonic()) - last_report >= _PROGRESS_SECONDS:
+            last_report = now
+            of_total = f" of {total / 1e6:,.1f}" if total else ""
+            context.progress(f"{where}: {byte_count / 1e6:,.1f}{of_total} MB")
+
     try:
-        size = context.web.download(address.url, part, progress=_progress_reporter(context, where))
+        size = context.web.download(address.url, part, progress=report)
     except CommandError as error:
         if any(_keep_unless_empty(context, path) for path in parts):
             raise CommandError(f"{error} What came so far is kept; the same call goes on from there.") from error
@@ -259,19 +266,6 @@ def _keep_unless_empty(context: Context, path: str) -> bool:
     if entry is not None and not entry.size:
         context.workspace.delete(path)
     return entry is not None and entry.size > 0
-
-
-def _progress_reporter(context: Context, name: str) -> Callable[[int, int | None], None]:
-    last_time = time.monotonic()
-
-    def report(byte_count: int, total: int | None) -> None:
-        nonlocal last_time
-        if (now := time.monotonic()) - last_time >= _PROGRESS_SECONDS:
-            last_time = now
-            of_total = f" of {total / 1e6:,.1f}" if total else ""
-            context.progress(f"{name}: {byte_count / 1e6:,.1f}{of_total} MB")
-
-    return report
 
 
 COMMANDS: tuple[Command, ...] = (web_search, google, browse_website, get_hyperlinks, get_text_summary, download_file)

@@ -58,7 +58,7 @@ def propose(ctx: click.Context, run: str | None) -> None:
 
     You see the skill as a diff first. It goes to ~/.config/autoagent/skills, where every later run may load it.
     """
-    from autoagent.commands.support.diff import unified
+    from autoagent.commands.support.edited_text import unified
     from autoagent.core.model import Message
     from autoagent.log.reader import find_run, read
     from autoagent.session.build import mask_of, open_console, open_model

@@ -135,7 +135,6 @@ class _FileState:
     digest: bytes = b""
 
     def is_same(self, other: _FileState) -> bool:
-        """Return whether both have the same permissions and content."""
         return (self.mode, self.data, self.digest) == (other.mode, other.data, other.digest)
 
 

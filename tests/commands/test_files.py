@@ -22,7 +22,7 @@ from autoagent.commands import files
 from autoagent.commands.context import Context
 from autoagent.commands.registry import Registry
 from autoagent.commands.support import matching
-from autoagent.commands.support.diff import unified
+from autoagent.commands.support.edited_text import unified
 from autoagent.memory.none import NoMemory
 from autoagent.text.redaction import Redactor
 from autoagent.workspace.gate import Gate, Workspace, walk_gate

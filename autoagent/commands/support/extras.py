@@ -20,12 +20,10 @@ class Extra:
 
     @property
     def problem(self) -> str:
-        """Return the problem if the package is missing."""
         return f"{self.package.replace('_', '-')} is not installed, which {self.asked_by} asks for"
 
     @property
     def remedy(self) -> str:
-        """Return the remedy if the package is missing."""
         return f"pip install 'autoagent[{self.name}]'"
 
     def is_missing(self, settings: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from contextlib import suppress
 
-from autoagent.core.services import ProcessExit
+from autoagent.core.services import BackgroundProcess, ProcessExit
 
 # Statuses to which shells give a meaning (POSIX, XCU 2.8.2).
 _MEANINGS = {126: " (a program that it ran is not executable)", 127: " (a program that it ran was not found)"}
@@ -30,6 +30,12 @@ def exit_phrase(exit: ProcessExit) -> str:
 def has_failed(exit: ProcessExit) -> bool:
     """Return whether the program failed. 1 without output is an answer, as from `grep`, `test` and `cmp -s`."""
     return exit.status != 0 and not (exit.status == 1 and not exit.output.strip())
+
+
+def describe_program(program: BackgroundProcess) -> str:
+    """Describe a program in the background in one line."""
+    state = "running" if program.exit is None else exit_phrase(program.exit)
+    return f"{program.pid}: {state}; {program.command}; prints to {program.output}"
 
 
 def describe_exit(exit: ProcessExit) -> str:
