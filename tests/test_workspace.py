@@ -536,7 +536,7 @@ def test_a_folder_that_was_away_during_a_scan_hides_no_planted_file_afterwards(w
     time.sleep(0.1)  # what was changed just now is listed once more
     with a_program(workspace) as guarded:
         (workspace.root / "a").rename(workspace.root / "away")
-        guarded._entries("a/b")  # as by a scan that has just listed `a`
+        guarded._listing("a/b")  # as by a scan that has just listed `a`
         (workspace.root / "away").rename(workspace.root / "a")
         planted.write_text("ai_role: x")
     assert not planted.exists()

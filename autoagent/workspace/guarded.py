@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
@@ -138,6 +138,15 @@ class _FileState:
         return (self.mode, self.data, self.digest) == (other.mode, other.data, other.digest)
 
 
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """The names in a folder with this stamp, and whether each is a folder."""
+
+    stamp: Stamp | None
+    names: Mapping[str, bool]
+    relevant: Sequence[str]  # its folders, `.git`, and names guarded anywhere
+
+
 class GuardedFiles:
     """Watch the guarded files of a workspace while programs run in it. Any thread may use it.
 
@@ -176,8 +185,7 @@ class GuardedFiles:
         # Found by the scans:
         self._git_dirs: set[str] = set()
         self._made_paths: set[str] = set()  # repositories made by programs, and files leading to them
-        self._listings: dict[str, tuple[Stamp, Mapping[str, bool]]] = {}
-        self._relevant: dict[str, list[str]] = {}  # subfolders, and names guarded anywhere, by folder
+        self._listings: dict[str, _Listing] = {}
         self._restores_permissions = False  # whether to undo a program's change of permissions
 
     def begin(self) -> None:
@@ -323,7 +331,8 @@ class GuardedFiles:
         pending, scanned = deque([("", False)]), 0  # folders, and whether all in them is guarded
         while pending and scanned < MAX_SCANNED_ENTRIES:
             folder, all_guarded = pending.popleft()
-            entries = self._entries(folder)
+            listing = self._listing(folder)
+            entries = listing.names
             scanned += len(entries)
             is_dot_git = folder.rpartition("/")[2].casefold() == ".git"
             if is_dot_git or entries.keys() >= _REPOSITORY or entries.keys() >= _WORKTREE:
@@ -331,7 +340,7 @@ class GuardedFiles:
                 self._scan_git(folder, entries, found)
             may_match = all_guarded or not folder or bool(self._configured) or self.names.may_match_in(folder)
             may_match = may_match or any(path.rpartition("/")[0] == folder.casefold() for path in self._hidden)
-            for name in entries if may_match else self._relevant[folder]:
+            for name in entries if may_match else listing.relevant:
                 path = path_in(folder, name)
                 if is_draft(path) or path in self._existing_hidden:
                     continue
@@ -354,13 +363,13 @@ class GuardedFiles:
         """Add the files of a repository that make git run programs."""
         for name, is_folder in entries.items():
             if name == "hooks" and is_folder:
-                for hook in self._entries(path_in(git_dir, name)):
+                for hook in self._listing(path_in(git_dir, name)).names:
                     if not hook.endswith(".sample"):
                         self._add(path_in(git_dir, f"{name}/{hook}"), found)
             elif name in _GIT_FILES or name == "hooks":
                 self._add(path_in(git_dir, name), found)
         self._add(path_in(git_dir, "info/attributes"), found)
-        logs = self._entries(path_in(git_dir, "logs")) if entries.get("logs") else {}  # even if unreadable
+        logs = self._listing(path_in(git_dir, "logs")).names if entries.get("logs") else {}  # even if unreadable
         for name in (*entries, *(f"logs/{name}" for name in logs if name == "HEAD")):
             # through a link, the user's next commit would write elsewhere
             if os.path.islink(self._root / git_dir / name):  # noqa: PTH114 - Path's raise where nobody may look
@@ -370,25 +379,23 @@ class GuardedFiles:
         with suppress(OSError):
             found[path] = (self._root / path).lstat()
 
-    def _entries(self, folder: str) -> Mapping[str, bool]:
-        """Return the names in a folder, and whether each is a folder. Return nothing for an unreadable folder."""
+    def _listing(self, folder: str) -> _Listing:
+        """List a folder, or return an empty listing if it is unreadable."""
         try:
             stamp = stamp_of((self._root / folder).lstat())
-            if (last := self._listings.get(folder)) and last[0] == stamp:
-                return last[1]
+            if (last := self._listings.get(folder)) and last.stamp == stamp:
+                return last
             if not os.access(self._root / folder, os.R_OK | os.X_OK):
                 self._make_readable(folder, stamp)
             with self._open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
                 names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         except OSError:
-            self._relevant[folder] = []
-            self._listings.pop(folder, None)
-            return {}
+            return _Listing(None, {}, ())
         relevant = {".git", *self.names.anywhere}
-        self._relevant[folder] = [name for name, is_dir in names.items() if is_dir or name.casefold() in relevant]
+        listing = _Listing(stamp, names, [n for n, is_dir in names.items() if is_dir or n.casefold() in relevant])
         if time.time_ns() - stamp[4] > _RACY_NS:
-            self._listings[folder] = stamp, names
-        return names
+            self._listings[folder] = listing
+        return listing
 
     def _make_readable(self, path: str, stamp: Stamp) -> None:
         """Restore access to an unreadable path with this stamp. Raises OSError.
