@@ -26,10 +26,10 @@ def differences(
     expected = session.expected
     if end.code != expected.code:
         yield f"{expected.place}: exit: expected {expected.code}, but it ended with {end.code}."
-    yield from _on_screen(expected, end.screen)
-    yield from _in_prompts(expected, endpoint.prompts)
+    yield from _screen_differences(expected, end.screen)
+    yield from _prompt_differences(expected, endpoint.prompts)
     for file in expected.files:
-        yield from _file(file, folder)
+        yield from _file_differences(file, folder)
     commands = events.get(Started.type, 0)
     if expected.commands not in (None, commands):
         yield f"{expected.place}: commands: expected {expected.commands}, but {commands} ran."
@@ -46,7 +46,7 @@ def differences(
         yield f"{expected.place}: answers: {answers - end.answers_typed} of {answers} were not used."
 
 
-def _on_screen(expected: Expected, screen: str) -> Iterator[str]:
+def _screen_differences(expected: Expected, screen: str) -> Iterator[str]:
     position, previous = 0, ""
     for part in expected.screen:
         match = part.pattern.search(screen, position)
@@ -61,7 +61,7 @@ def _on_screen(expected: Expected, screen: str) -> Iterator[str]:
             yield f"{part.place}: not_on_screen: {_format_part(part)} is there."
 
 
-def _in_prompts(expected: Expected, prompts: Sequence[str]) -> Iterator[str]:
+def _prompt_differences(expected: Expected, prompts: Sequence[str]) -> Iterator[str]:
     for part in expected.prompt:
         if not any(part.pattern.search(prompt) for prompt in prompts):
             yield f"{part.place}: prompt: {_format_part(part)} is in none of the {len(prompts)} prompts."
@@ -72,7 +72,7 @@ def _in_prompts(expected: Expected, prompts: Sequence[str]) -> Iterator[str]:
                 break
 
 
-def _file(expected: ExpectedFile, folder: Path) -> Iterator[str]:
+def _file_differences(expected: ExpectedFile, folder: Path) -> Iterator[str]:
     where, path = f"{expected.place}: files: {expected.path}", folder / expected.path
     if not path.is_file():
         if path.exists():
@@ -88,13 +88,10 @@ def _file(expected: ExpectedFile, folder: Path) -> Iterator[str]:
     elif expected.pattern is not None and not expected.pattern.search(text):
         yield f"{where}: {expected.pattern.pattern!r} is not in it. It holds:\n{_excerpt(text.splitlines())}"
     elif expected.content is not None and expected.content != text:
-        yield f"{where} is not as expected:\n{_excerpt(_diff(expected.content, text))}"
-
-
-def _diff(expected: str, actual: str) -> list[str]:
-    """Compare line by line. A missing final newline is a difference like any other."""
-    expected_lines, actual_lines = (text.replace("\n", "\\n\n").splitlines() for text in (expected, actual))
-    return list(difflib.unified_diff(expected_lines, actual_lines, "expected", "found", n=1, lineterm=""))
+        # a missing final newline is a difference like any other
+        old, new = (content.replace("\n", "\\n\n").splitlines() for content in (expected.content, text))
+        diff = [*difflib.unified_diff(old, new, "expected", "found", n=1, lineterm="")]
+        yield f"{where} is not as expected:\n{_excerpt(diff)}"
 
 
 def _excerpt(lines: Sequence[str]) -> str:

@@ -66,7 +66,7 @@ def run_at_terminal(
         command = _command(_START_AT_TERMINAL, arguments)
         with running_process(command, folder, environment, stdin=far, output=far) as process:
             typist = _Typist(near, answers)
-            code, output = _watch(process, near, seconds, typist.look)
+            code, output = _read_output(process, near, seconds, typist.answer_question)
         return ProcessOutcome(code, strip_terminal_codes(output), typist.answers_typed, typist.eofs_sent)
     finally:
         os.close(near)
@@ -84,7 +84,7 @@ def run_on_pipes(
             lines.write("".join(f"{answer}\n" for answer in answers).encode())
             lines.seek(0)
             with running_process(command, folder, environment, stdin=lines.fileno(), output=far) as process:
-                code, output = _watch(process, near, seconds, lambda output: None)
+                code, output = _read_output(process, near, seconds, lambda output: None)
         return ProcessOutcome(code, strip_terminal_codes(output))
     finally:
         os.close(near)
@@ -109,7 +109,7 @@ class _Typist:
         self._size_at_typing = -1  # bytes of the output when the last line was typed
         self._size, self._size_time = 0, 0.0  # of the output, and when it reached this size
 
-    def look(self, output: bytes) -> None:
+    def answer_question(self, output: bytes) -> None:
         """Type the next line if the output ends with an unanswered question."""
         if len(output) != self._size:
             self._size, self._size_time = len(output), time.monotonic()
@@ -177,10 +177,13 @@ def running_process(
             time.sleep(_POLL_SECONDS)
 
 
-def _watch(
-    process: subprocess.Popen[bytes], source: int, seconds: float, look: Callable[[bytes], None]
+def _read_output(
+    process: subprocess.Popen[bytes], source: int, seconds: float, on_silence: Callable[[bytes], None]
 ) -> tuple[int | None, bytes]:
-    """Read a process's output until it ends or the time is up (then its exit code is None)."""
+    """Read a process's output until it ends or the time is up (then its exit code is None).
+
+    `on_silence` is called with the output so far whenever nothing more comes for the moment.
+    """
     deadline = time.monotonic() + seconds
     output = b""
     while True:
@@ -191,5 +194,5 @@ def _watch(
             return code, output
         if time.monotonic() > deadline:
             return None, output
-        if not piece:  # nothing more for now
-            look(output)
+        if not piece:
+            on_silence(output)

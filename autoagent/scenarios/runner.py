@@ -8,8 +8,8 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ _STATE_DIR = "AUTOAGENT_STATE_DIR"
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class ScenarioResult:
     """The outcome of a scenario: its `problems` if it is not as expected, and the last session's screen.
 
     `folder` is where it was played, None if it was deleted.
@@ -45,7 +45,7 @@ class Played:
 
 def play(
     scenario: Scenario, *, keep: bool, state: Path | None = None, bounds: Mapping[str, Any] | None = None
-) -> Played:
+) -> ScenarioResult:
     """Play the sessions up to the first with a problem. Leave no process behind.
 
     `state` holds their runs unless the scenario sets another, None for its own folder. `bounds` are the settings that
@@ -53,29 +53,40 @@ def play(
     created.
     """
     start_time = time.monotonic()
-    with _folder(keep) as folder, closing(ScriptedEndpoint()) as endpoint:
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="autoagent-test-")).resolve()
+        if not keep:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        endpoint = stack.enter_context(closing(ScriptedEndpoint()))
         state_setting = {"state_dir": str(state.absolute())} if state else {}
         config = _config(scenario, endpoint.base_url, state_setting, bounds or {})
         bounds_variable = {} if bounds is None else {BOUNDS_VARIABLE: json.dumps({**bounds, **state_setting})}
         variables = _environment(folder, scenario, bounds_variable)
         for file in (GivenFile(CONFIG, json.dumps(config, ensure_ascii=False, indent=1)), *scenario.files):
+            path = folder / file.path
             try:
-                _create_file(folder / file.path, file)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if file.source is None:
+                    path.write_text(file.content, encoding="utf-8", newline="")
+                elif file.source.is_dir():
+                    shutil.copytree(file.source, path, dirs_exist_ok=True)
+                else:
+                    shutil.copyfile(file.source, path)
             except OSError as error:
                 raise SettingsError(f"{scenario.path}: files: {file.path}: {error.strerror or error}.") from error
         default_state = folder / scenario.environment.get(_STATE_DIR, str(config.get("state_dir") or ".autoagent"))
         if any(Path(file.path).parts[0] in _TRUSTED for file in scenario.files):
             run_on_pipes(["trust"], folder, variables, (), scenario.seconds)
-        stage = _Stage(scenario, folder, variables, default_state, endpoint, start_time + scenario.seconds)
+        player = _SessionPlayer(scenario, folder, variables, default_state, endpoint, start_time + scenario.seconds)
         for session in scenario.sessions:
-            problems, screen = stage.play(session)
+            problems, screen = player.play(session)
             if problems:
                 break
-    return Played(time.monotonic() - start_time, tuple(problems), screen, folder if keep else None)
+    return ScenarioResult(time.monotonic() - start_time, tuple(problems), screen, folder if keep else None)
 
 
 @dataclass(slots=True)
-class _Stage:
+class _SessionPlayer:
     """Play the sessions of a scenario in its folder, until `deadline` (as time.monotonic counts).
 
     `default_state` is the state folder for sessions without their own, `last_state` that of the last session.
@@ -130,26 +141,6 @@ def _named_state(arguments: Sequence[str], default: Path) -> Path:
 
 def _events(state: Path) -> Counter[str]:
     return Counter(event.type for run in run_ids(state) for event in read(state, run))
-
-
-@contextmanager
-def _folder(keep: bool) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="autoagent-test-")).resolve()
-    try:
-        yield folder
-    finally:
-        if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _create_file(path: Path, file: GivenFile) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if file.source is None:
-        path.write_text(file.content, encoding="utf-8", newline="")
-    elif file.source.is_dir():
-        shutil.copytree(file.source, path, dirs_exist_ok=True)
-    else:
-        shutil.copyfile(file.source, path)
 
 
 def _config(

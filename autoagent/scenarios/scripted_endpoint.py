@@ -29,7 +29,7 @@ class ScriptedEndpoint:
         self.surplus = 0
         self.replies: list[str] = []
         self._lock = threading.Lock()
-        self._http = _Listening(("127.0.0.1", 0), _Request)
+        self._http = _Server(("127.0.0.1", 0), _Request)
         self._http.endpoint = self
         self._thread = threading.Thread(target=self._http.serve_forever, args=(_POLL_SECONDS,), daemon=True)
         self._thread.start()
@@ -81,7 +81,7 @@ def _error(message: str, parameter: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": "invalid_request_error", "param": parameter, "code": None}}
 
 
-class _Listening(ThreadingHTTPServer):
+class _Server(ThreadingHTTPServer):
     daemon_threads = True
     endpoint: ScriptedEndpoint
 
@@ -92,7 +92,7 @@ class _Listening(ThreadingHTTPServer):
 class _Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: _Listening
+    server: _Server
 
     def log_message(self, *_: object) -> None:
         """Ignore the message: the log of the run has the requests."""

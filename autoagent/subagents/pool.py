@@ -104,8 +104,8 @@ class WorkerPool:
         self._time = leader.budget.time
         self._patience = patience
         self._resumes = resumes
-        self._members: list[RunningWorker] = []
-        self._lock = threading.Lock()  # for appending sub-agents' events, and for `_members`
+        self.members: list[RunningWorker] = []
+        self._lock = threading.Lock()  # for appending sub-agents' events, and for `members`
         self._to_show: deque[Event] = deque()
         self._questions: deque[tuple[RunningWorker, Callable[[], Verdict | str]]] = deque()
 
@@ -122,7 +122,7 @@ class WorkerPool:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop(list(self._members), "The run has ended.")
+        self.stop(list(self.members), "The run has ended.")
         if exc_type is None:
             self._show_until(None)
 
@@ -159,11 +159,6 @@ class WorkerPool:
         """Return the authorizer of the run's own agent, for which Ctrl-C also revokes the sub-agents' approvals."""
         return _LeaderAuthorizer(authorizer, self)
 
-    def revoke_approvals(self) -> None:
-        """Revoke the advance approvals of all sub-agents."""
-        for member in list(self._members):
-            member.approver = self.oversight.authorizer()
-
     def _show_until(self, seq: int | None) -> None:
         """Show the sub-agents' events before `seq`, or all of them for None."""
         with self.oversight.uninterruptible():
@@ -187,14 +182,14 @@ class WorkerPool:
             member.approver = oversight.authorizer()
             member.log, member.authorizer = _SubAgentLog(self, member), _PoolAuthorizer(self, member)
             with self._lock:
-                running = sum(other.outcome is None for other in self._members)
+                running = sum(other.outcome is None for other in self.members)
                 if running >= self.at_once:
                     member.budget.give_back()
                     raise CommandError(
                         f"{running} agents are running, as many as AUTOAGENT_AGENTS allows: wait for one of them "
                         "with list_agents, or end one with delete_agent."
                     )
-                self._members.append(member)
+                self.members.append(member)
             if member.earlier_state is not None and self.undone_at > member.earlier_state.updated:
                 member.mailbox.put(SystemNotice(text=UNDO_NOTICE))
             build_result: queue.SimpleQueue[str] = queue.SimpleQueue()  # why it cannot be built, or ''
@@ -219,7 +214,7 @@ class WorkerPool:
     def on_event(self, event: Event) -> None:
         """Tell the running sub-agents of an undo: files may have old contents that no sub-agent wrote."""
         if isinstance(event, Undone):
-            for member in [member for member in self._members if member.outcome is None]:
+            for member in [member for member in self.members if member.outcome is None]:
                 member.when_undone(event)
                 member.mailbox.put(SystemNotice(text=UNDO_NOTICE))
 
@@ -313,7 +308,8 @@ class _LeaderAuthorizer(AuthorizerWrapper):
         self._pool = pool
 
     def interrupted(self) -> str:
-        self._pool.revoke_approvals()
+        for member in list(self._pool.members):
+            member.approver = self._pool.oversight.authorizer()
         return self._inner.interrupted()
 
 

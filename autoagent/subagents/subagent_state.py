@@ -85,6 +85,7 @@ class SubAgentState:
     def describe(self, time: float | None = None) -> SubAgent:
         """Return the record of the sub-agent at this time, by default at its last event."""
         start, until = self.start, self.updated if time is None or self.outcome else time
+        message = self.last_message
         return SubAgent(
             key=self.key,
             name=self.task.name,
@@ -94,8 +95,6 @@ class SubAgentState:
             reason=self.outcome.reason if self.outcome else "",
             steps=self.step,
             seconds=max(0.0, until - start.t) if start else 0.0,
-            said=self.last_message
-            if len(self.last_message) <= MAX_MESSAGE_CHARACTERS
-            else f"{self.last_message[:MAX_MESSAGE_CHARACTERS]}…",
+            said=f"{message[:MAX_MESSAGE_CHARACTERS]}…" if len(message) > MAX_MESSAGE_CHARACTERS else message,
             origin=self.origin,
         )

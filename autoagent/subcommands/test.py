@@ -12,7 +12,7 @@ import click
 
 from autoagent.core.errors import SettingsError
 from autoagent.scenarios.loader import Scenario, read_scenario
-from autoagent.scenarios.runner import Played, play
+from autoagent.scenarios.runner import ScenarioResult, play
 from autoagent.session.load import load
 from autoagent.session.permissions import BOUNDS_VARIABLE, bounds_of
 from autoagent.terminal.output import echo, echo_json
@@ -81,7 +81,7 @@ def _read(files: tuple[Path, ...], *, trusted: bool) -> list[Scenario] | None:
     return scenarios if len(scenarios) == len(files) else None
 
 
-def _report(scenario: Scenario, played: Played) -> list[str]:
+def _report(scenario: Scenario, played: ScenarioResult) -> list[str]:
     about = f": {scenario.about}" if scenario.about else ""
     head = f"{'FAILED' if played.problems else 'passed'}  {scenario.path}{about} ({played.seconds:.1f} s)"
     folder_note = [f"  The folder is kept: {played.folder}"] if played.folder else []
@@ -93,5 +93,5 @@ def _report(scenario: Scenario, played: Played) -> list[str]:
     return ["", head, *indented, f"  The end of the screen, {len(screen)} lines:", *screen, *folder_note, ""]
 
 
-def _last_lines(played: Played) -> list[str]:
+def _last_lines(played: ScenarioResult) -> list[str]:
     return [escape(line) for line in played.screen.rstrip().split("\n")[-SCREEN_LINES:]]

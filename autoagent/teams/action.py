@@ -75,19 +75,16 @@ class Action:
         By default, ask the model or work as an agent, given the instruction and what the role has read: the messages
         or texts in `args`.
         """
-        return self._by_instruction(args)
-
-    async def _by_instruction(self, args: Sequence[Any]) -> Any:
         if not self.instruction:
             raise SettingsError(f"The action {self.name} has no instruction: give it one, or a run of its own.")
         messages = next((arg for arg in args if isinstance(arg, Sequence) and not isinstance(arg, str)), ())
         texts = [arg for arg in args if isinstance(arg, str)]
-        prompt = self._fill_in([*messages, *(Message(text) for text in texts)])
+        prompt = self._fill_placeholders([*messages, *(Message(text) for text in texts)])
         if self.file:
-            return await self.write_file(prompt)
+            return self.write_file(prompt)
         if self.commands:
-            return await self.use_commands(prompt)
-        return await (fill_fields(self.llm, prompt, self.output, self.name) if self.output else self._aask(prompt))
+            return self.use_commands(prompt)
+        return fill_fields(self.llm, prompt, self.output, self.name) if self.output else self._aask(prompt)
 
     def use(self, tools: Iterable[Tool]) -> None:
         """Add commands and the program's own functions for it to work with."""
@@ -112,7 +109,7 @@ class Action:
 
     def _work(self, task: str, check: str | None, commands: Sequence[str], file: str) -> str:
         goal = Goal(task, (self.check if check is None else check) or None)
-        return str(self._own_role.turn.use_commands(goal, commands, self.name, file, self.model))
+        return str(self._assigned_role.turn.use_commands(goal, commands, self.name, file, self.model))
 
     async def _aask(self, prompt: str, system_msgs: Sequence[str] | None = None) -> str:
         """Ask the role's model, with the role's prefix as the system message unless `system_msgs` replace it."""
@@ -121,11 +118,11 @@ class Action:
     @property
     def llm(self) -> Llm:
         """Return the role's model, asked on behalf of this action."""
-        llm: Llm = self._llm or self._own_role.llm_for(self.name, self.model)
+        llm: Llm = self._llm or self._assigned_role.llm_for(self.name, self.model)
         return llm
 
     @property
-    def _own_role(self) -> Any:
+    def _assigned_role(self) -> Any:
         if self.role is None:
             raise SettingsError(f"The action {self.name} belongs to no role: give it to a role with set_actions.")
         return self.role
@@ -136,15 +133,15 @@ class Action:
         lines = {line.strip(_DECORATION).casefold() for line in texts}
         return next((to for name, to in self.when.items() if name.strip(_DECORATION).casefold() in lines), self.send_to)
 
-    def _fill_in(self, messages: Sequence[Message]) -> str:
-        """Fill in the placeholders of the instruction. If it has none, put all messages before it."""
-        role = self._own_role
+    def _fill_placeholders(self, messages: Sequence[Message]) -> str:
+        """Return the instruction with its placeholders filled in. If it has none, put all messages before it."""
+        role = self._assigned_role
         published = role.rc.env.history if role.rc.env else ()
         values: dict[str, Callable[[], str]] = {
             "{context}": lambda: transcript(messages),
             "{news}": lambda: transcript(role.rc.news or messages[-1:]),
             "{last}": lambda: transcript(messages[-1:]),
-            "{idea}": lambda: next((each.content for each in (*messages, *published) if not each.sent_from), ""),
+            "{idea}": lambda: next((item.content for item in (*messages, *published) if not item.sent_from), ""),
         }
         parts = _PLACEHOLDER.split(self.instruction)
         prompt = "".join(values[part]() if part in values else part for part in parts)
@@ -197,20 +194,21 @@ async def maybe_await(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def set_attributes(thing: Any, attributes: dict[str, Any]) -> None:
-    """Set these attributes on `thing`. Raises SettingsError for an attribute that its class does not declare."""
-    cls = type(thing)
+def set_attributes(target: Any, attributes: dict[str, Any]) -> None:
+    """Set these attributes on `target`. Raises SettingsError for an attribute that its class does not declare."""
+    cls = type(target)
     defaults: dict[str, Any] = {}
     for base in reversed(cls.__mro__[:-1]):
         defaults |= dict.fromkeys(vars(base).get("__annotations__", ()))
         defaults |= {name: value for name, value in vars(base).items() if not callable(value)}
-    for name in [name for name in defaults if name.startswith("_") or isinstance(defaults[name], property)]:
-        del defaults[name]
-    for name, default in defaults.items():
-        if isinstance(default, (list, dict, set)):
-            setattr(thing, name, default.copy())
+    for name, default in list(defaults.items()):
+        if name.startswith("_") or isinstance(default, property):
+            del defaults[name]
+        elif isinstance(default, (list, dict, set)):
+            setattr(target, name, default.copy())
     for name, value in attributes.items():
-        if value is not None and name not in defaults:
+        if value is None:
+            continue
+        if name not in defaults:
             raise SettingsError(f"{cls.__name__} has no {name!r}; it has {', '.join(defaults)}.")
-        if value is not None:
-            setattr(thing, name, value)
+        setattr(target, name, value)

@@ -14,7 +14,7 @@ import difflib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -136,8 +136,6 @@ class Copies:
         return False
 
 
-def conflicting_authors(changed: Mapping[str, str], path: str) -> Iterator[str]:
-    """Yield the author of each change to the path, to a path beneath it, or to a folder above it."""
-    for changed_path, author in changed.items():
-        if changed_path == path or changed_path.startswith(f"{path}/") or path.startswith(f"{changed_path}/"):
-            yield author
+def paths_conflict(first: str, second: str) -> bool:
+    """Return whether two paths are the same, or one is inside the other."""
+    return first == second or first.startswith(f"{second}/") or second.startswith(f"{first}/")

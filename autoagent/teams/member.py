@@ -118,19 +118,17 @@ class Member:
         memory = self.role.rc.memory
         CURRENT_TURN.set(self.turn)
         await self.role.run()
-        self.record(Acted(memory=tuple(self._logged_changes(memory))))
-        memory.keep()
-        self.role.rc.news.clear()
-
-    def _logged_changes(self, memory: Memory) -> Iterator[dict[str, Any]]:
-        """Yield the changes to the role's memory as the log holds them, with only the id of a published message."""
+        changes: list[dict[str, Any]] = []
         for kind, message in memory.changes:
             if message is None:
-                yield {"do": kind}
+                changes.append({"do": kind})
                 continue
             self._identify(message)
-            is_published = message.id in self.current.messages or kind == "delete" or message in self._published
-            yield {"do": kind, "id": message.id} if is_published else {"do": kind, "message": message.to_json()}
+            is_logged = message.id in self.current.messages or kind == "delete" or message in self._published
+            changes.append({"do": kind, **({"id": message.id} if is_logged else {"message": message.to_json()})})
+        self.record(Acted(memory=tuple(changes)))
+        memory.keep()
+        self.role.rc.news.clear()
 
     def _publish(self, message: Message) -> None:
         self._identify(message)
@@ -221,7 +219,19 @@ class Member:
             raise NoMoneyException(outcome)
         if outcome.status not in _REPORTABLE_STATUSES:
             raise StopRun(outcome)
-        return self._result(state, outcome.status, outcome.reason)
+        is_finished = outcome.status == Status.FINISHED
+        arguments = state.newest_args.get(self._writer.name, {}) if state.task.file and self._writer else {}
+        if self._writer and (written := str(arguments.get(self._writer.parameters[1].name, ""))):
+            problem = "" if is_finished else f"This is not right yet ({outcome.status}): {outcome.reason}"
+            text = file_message(state, written, problem)
+        else:
+            text = state.last_message if is_finished else f"This was not done ({outcome.status}): {outcome.reason}"
+            text += f"\nFiles changed: {', '.join(state.changed)}." if state.changed else ""
+        if state.origin != Origin():  # the role has read what its agent has
+            message = Message(text, self.role.profile, "commands", self.role)
+            message.origin = state.origin
+            self.role.rc.memory.add(message)
+        return text
 
     def record(self, event: Event, budget: Budget | None = None) -> Event:
         """Log an event of this role. Charge its cost to the turn's budget, or to `budget`, a share of it."""
@@ -301,22 +311,6 @@ class Member:
         except CommandError as error:
             budget.give_back()
             raise ModelError(f"{self.role} cannot work with commands: {error}") from None
-
-    def _result(self, state: SubAgentState, status: str, reason: str) -> str:
-        """Describe the result of an agent of this role. Add the origin of what it read to the role's memory."""
-        files = f"\nFiles changed: {', '.join(state.changed)}." if state.changed else ""
-        answer = state.last_message if status == Status.FINISHED else f"This was not done ({status}): {reason}"
-        text = f"{answer}{files}"
-        writer = self._writer
-        arguments = state.newest_args.get(writer.name, {}) if state.task.file and writer else {}
-        if writer and (file_text := str(arguments.get(writer.parameters[1].name, ""))):
-            problem = "" if status == Status.FINISHED else f"This is not right yet ({status}): {reason}"
-            text = file_message(state, file_text, problem)
-        if state.origin != Origin():
-            note = Message(text, self.role.profile, "commands", self.role)
-            note.origin = state.origin
-            self.role.rc.memory.add(note)
-        return text
 
 
 def file_message(state: SubAgentState, text: str, problem: str) -> str:

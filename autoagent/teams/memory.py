@@ -34,7 +34,6 @@ class Memory:
             self.changes.append(("add", message))
 
     def add_batch(self, messages: Iterable[Message]) -> None:
-        """Add several messages."""
         for message in messages:
             self.add(message)
 
@@ -78,7 +77,7 @@ class Memory:
         return [message for message in self if message.role == role]
 
     def get_by_content(self, content: str) -> list[Message]:
-        """Return the messages that hold this text."""
+        """Return the messages that contain this text."""
         return [message for message in self if content in message.content]
 
     def get_by_action(self, action: Any) -> list[Message]:
@@ -95,11 +94,9 @@ class Memory:
         return [message for message in observed if message not in old_messages]
 
     def try_remember(self, keyword: str) -> list[Message]:
-        """Return the messages that hold a keyword."""
         return self.get_by_content(keyword)
 
     def count(self) -> int:
-        """Return how many messages there are."""
         return len(self)
 
     @property
@@ -109,7 +106,6 @@ class Memory:
 
     @property
     def storage(self) -> list[Message]:
-        """Return all messages."""
         return self.get()
 
     def __len__(self) -> int:
@@ -147,6 +143,6 @@ class Memory:
         self.keep()
 
     def _forget(self, message: Message) -> None:
-        own_copy = message if id(message) in self._messages else self._ids[message.id]
-        del self._messages[id(own_copy)]
-        self._ids.pop(own_copy.id, None)
+        stored = message if id(message) in self._messages else self._ids[message.id]
+        del self._messages[id(stored)]
+        self._ids.pop(stored.id, None)

@@ -167,7 +167,7 @@ class Role:
             self.states.append(f"{number}. {action}")
 
     def set_action(self, action: Action | type[Action]) -> None:
-        """Add an action."""
+        """Add an action after the others."""
         self.set_actions([*self.actions, action])
 
     def watch(self, actions: Iterable[Any]) -> None:
@@ -199,11 +199,17 @@ class Role:
 
     async def react(self) -> Message | None:
         """Act according to its mode. Return the result of the last action, or None if there was none."""
+        result: Message | None = None
         if self.rc.react_mode == RoleReactMode.BY_ORDER:
-            return await self._act_by_order()
-        if self.rc.react_mode == RoleReactMode.PLAN_AND_ACT:
-            return await self._plan_and_act()
-        result: Message | None = await maybe_await(self._react())
+            for state in range(max(self.rc.state, 0), len(self.actions)):
+                self._set_state(state)
+                result = await maybe_await(self._act())
+        elif self.rc.react_mode != RoleReactMode.PLAN_AND_ACT:
+            result = await maybe_await(self._react())
+        elif self.actions:
+            plan = await run_plan(transcript(self.rc.history), self.llm_for, self._work_on)
+            result = self.said(plan, self.actions[-1])
+            self.rc.memory.add(result)
         return result
 
     async def _react(self) -> Message | None:
@@ -213,23 +219,6 @@ class Role:
             if not await maybe_await(self._think()):
                 break
             result = await maybe_await(self._act())
-        return result
-
-    async def _act_by_order(self) -> Message | None:
-        """Take each action once, in order."""
-        result = None
-        for state in range(max(self.rc.state, 0), len(self.actions)):
-            self._set_state(state)
-            result = await maybe_await(self._act())
-        return result
-
-    async def _plan_and_act(self) -> Message | None:
-        """Have a plan written, work on its tasks, and have each result reviewed."""
-        if not self.actions:
-            return None
-        plan = await run_plan(transcript(self.rc.history), self.llm_for, self._work_on)
-        result = self.said(plan, self.actions[-1])
-        self.rc.memory.add(result)
         return result
 
     async def _work_on(self, task: str, results: list[Message]) -> str:
@@ -297,25 +286,24 @@ class Role:
 
         A class that overrides `_observe` decides for itself.
         """
-        new_messages = [message for message in published[self.messages_seen :] if message.is_for(self.addresses)]
+        unread, news = self._unread(published)
         self.messages_seen = len(published)
-        news = [message for message in self.rc.memory.find_news(new_messages) if self._concerns(message)]
         self.rc.news += news
-        for message in new_messages if self.observe_all_msg_from_buffer else news:
+        for message in unread if self.observe_all_msg_from_buffer else news:
             self.rc.memory.read(message)
-        return bool(self.rc.news) or (bool(new_messages) and type(self)._observe is not Role._observe)
-
-    def _concerns(self, message: Message) -> bool:
-        return message.cause_by in self.rc.watch or self.name in message.send_to
+        return bool(self.rc.news) or (bool(unread) and type(self)._observe is not Role._observe)
 
     @property
     def is_idle(self) -> bool:
         """Return whether neither its news nor the published messages give it anything to do."""
-        published = self.rc.env.history.get()[self.messages_seen :] if self.rc.env else []
-        own_messages = [message for message in published if message.is_for(self.addresses)]
-        if type(self)._observe is Role._observe:
-            own_messages = list(filter(self._concerns, self.rc.memory.find_news(own_messages)))
-        return not (self.rc.news or self.rc.todo or own_messages)
+        unread, news = self._unread(self.rc.env.history.get() if self.rc.env else ())
+        return not (self.rc.news or self.rc.todo or (news if type(self)._observe is Role._observe else unread))
+
+    def _unread(self, published: Sequence[Message]) -> tuple[list[Message], list[Message]]:
+        """Return the messages to this role that it has not read, and those of them that it acts on."""
+        unread = [message for message in published[self.messages_seen :] if message.is_for(self.addresses)]
+        new = self.rc.memory.find_news(unread)
+        return unread, [each for each in new if each.cause_by in self.rc.watch or self.name in each.send_to]
 
     # MetaGPT's names ---------------------------------------------------------------------------------------------
 
@@ -352,7 +340,6 @@ class Environment:
         self.roles.append(role)
 
     def add_roles(self, roles: Iterable[Role]) -> None:
-        """Add several roles."""
         for role in roles:
             self.add_role(role)
 
@@ -363,7 +350,6 @@ class Environment:
         )
 
     def role_names(self) -> list[str]:
-        """Return the names of the roles."""
         return [role.name for role in self.roles]
 
     @property

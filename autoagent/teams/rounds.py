@@ -19,10 +19,11 @@ from autoagent.core.errors import ForModel, ForUser, NoMoneyException, SettingsE
 from autoagent.core.memory import Origin
 from autoagent.core.task import Outcome, Status, Task
 from autoagent.subagents.worker import POLL_SECONDS, RunningWorker
-from autoagent.teams.copies import Copies, MergeResult, conflicting_authors
+from autoagent.teams.copies import Copies, MergeResult, paths_conflict
 from autoagent.teams.member import AssignedTurn, Member, event_of
+from autoagent.teams.memory import Memory
 from autoagent.teams.message import CONFLICT, END, Message, addresses_of
-from autoagent.teams.role import Environment, Role
+from autoagent.teams.role import Environment
 
 if TYPE_CHECKING:
     from autoagent.session.drive import OpenedRun
@@ -137,26 +138,13 @@ class TeamRun:
                 case events.Acted() if self._open_round and role:
                     self._open_round.finished_keys.add(event.agent)
                     role.rc.news.clear()
-                    self._remember(role, event.memory, self._open_round.messages.get(event.agent, {}))
+                    _restore_memory(role.rc.memory, event.memory, self._open_round.messages.get(event.agent, {}))
                 case events.RoundEnded() if self._open_round:
                     self._publish(self._open_round.messages)
                     self._open_round = None
             if not event.agent:
                 self._budget.add(event)
         return hired
-
-    def _remember(self, role: Role, changes: Sequence[Mapping[str, Any]], written: Mapping[str, Message]) -> None:
-        memory = role.rc.memory
-        old_messages = {message.id: message for message in memory} if any("id" in change for change in changes) else {}
-        for change in changes:
-            if change["do"] == "clear":
-                memory.clear()
-                continue
-            if "message" in change:
-                memory.read(Message.from_json(change["message"]))
-            elif (message := written.get(change["id"]) or old_messages.get(change["id"])) is not None:
-                memory.read(message) if change["do"] == "add" else memory.delete(message)
-        memory.keep()
 
     def _rounds(self) -> Iterator[events.Event]:
         if self._budget.limits.usd <= 0 and self._start.settings["team"]["investment"] <= 0:
@@ -226,7 +214,13 @@ class TeamRun:
         pending = list(acts)
         while pending:
             turns = self._begin_turns(pending, written)
-            self._wait(turns)
+            while not all(turn.is_over for turn in turns.values()):
+                with self._run.interrupts.allowed():
+                    self._run.pool.mailbox.pause(POLL_SECONDS)  # shows events and asks the user the roles' questions
+                for key in turns:
+                    if (outcome := self._members[key].worker.outcome) is not None:
+                        raise StopRun(outcome)
+            self._run.pool.show_and_ask()
             for turn in turns.values():
                 turn.budget.give_back()
             unaffordable = [key for key, turn in turns.items() if isinstance(turn.problem, NoMoneyException)]
@@ -263,7 +257,10 @@ class TeamRun:
     def _conflict_message(self, key: str, merged: MergeResult, changed: Mapping[str, str]) -> Message:
         """Return a message about rejected changes, to their role and to the authors of the conflicting changes."""
         role = self._members[key].role
-        author_keys = {path: next(conflicting_authors(changed, path), "") for path in merged.conflicts}
+        author_keys = {
+            path: next((author for other, author in changed.items() if paths_conflict(other, path)), "")
+            for path in merged.conflicts
+        }
         others = [self._members[other].role for other in dict.fromkeys(author_keys.values()) if other]
         lines = [
             f"{role} has changed {path}, and so has {self._members[other].role if other else 'somebody else'} in the "
@@ -307,17 +304,6 @@ class TeamRun:
             self._members[key].turns.put(turn)
         return turns
 
-    def _wait(self, turns: Mapping[str, AssignedTurn]) -> None:
-        """Wait until all turns are over. Meanwhile, show events and ask the user the roles' questions."""
-        pool = self._run.pool
-        while not all(turn.is_over for turn in turns.values()):
-            with self._run.interrupts.allowed():
-                pool.mailbox.pause(POLL_SECONDS)
-            for key in turns:
-                if (outcome := self._members[key].worker.outcome) is not None:
-                    raise StopRun(outcome)
-        pool.show_and_ask()
-
     def _publish(self, written: Mapping[str, Mapping[str, Message]]) -> None:
         for key in self._members:
             for message in written.get(key, {}).values():
@@ -336,6 +322,19 @@ class TeamRun:
         recorded = self._log.append(replace(event, step=self._env.round, worked=worked))
         self._budget.add(recorded)
         return recorded
+
+
+def _restore_memory(memory: Memory, changes: Sequence[Mapping[str, Any]], written: Mapping[str, Message]) -> None:
+    """Repeat the logged changes of a turn to a role's memory. `written` are the messages of the turn by id."""
+    old_messages = {message.id: message for message in memory} if any("id" in change for change in changes) else {}
+    for change in changes:
+        if change["do"] == "clear":
+            memory.clear()
+        elif "message" in change:
+            memory.read(Message.from_json(change["message"]))
+        elif (message := written.get(change["id"]) or old_messages.get(change["id"])) is not None:
+            memory.read(message) if change["do"] == "add" else memory.delete(message)
+    memory.keep()
 
 
 def message_of(event: events.Published) -> Message:

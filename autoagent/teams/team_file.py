@@ -14,7 +14,7 @@ from typing import Any
 
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import RunStarted
-from autoagent.session.dotenv import BOOLEANS
+from autoagent.session.dotenv import boolean
 from autoagent.teams.action import OUTSIDE_WORKSPACE, Action, leaves_workspace
 from autoagent.teams.llm import KINDS
 from autoagent.teams.message import END, REQUIREMENT
@@ -67,16 +67,16 @@ def team_of(definition: Mapping[str, Any], *, human: bool = False) -> Team:
 
     Raises SettingsError if no role is marked.
     """
-    if human and not any(role["may_be_human"] or role["is_human"] for role in definition["roles"]):
-        raise SettingsError(
-            "No role of this team may be a person: set `may_be_human: yes` for a role, and use --human."
-        )
     roles = []
     for role in definition["roles"]:
         options = {key: value for key, value in role.items() if key != "may_be_human"}
         options["actions"] = [Action(**action) for action in role["actions"]]
         options["is_human"] = role["is_human"] or (human and role["may_be_human"])
         roles.append(Role(**options))
+    if human and not any(role.is_human for role in roles):
+        raise SettingsError(
+            "No role of this team may be a person: set `may_be_human: yes` for a role, and use --human."
+        )
     team = Team(definition["name"], roles=roles)
     team.definition = dict(definition)
     return team
@@ -102,7 +102,7 @@ def _role(entry: YamlEntry) -> dict[str, Any]:
         if not role.get(key):
             raise SettingsError(f"{entry.place}: a role has no {key}; add `{key}: ...`.")
     for key in ("is_human", "may_be_human"):
-        role[key] = _boolean(entries[key]) if key in entries else False
+        role[key] = key in entries and boolean(entries[key].text(), entries[key].where)
     role["react_mode"] = RoleReactMode.REACT.value
     if mode := entries.get("react_mode"):
         role["react_mode"] = RoleReactMode.of(mode.text(), f"{mode.where}: {mode.text()!r}").value
@@ -149,12 +149,12 @@ def _action(entry: YamlEntry) -> dict[str, Any]:
 def _check_receivers(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
     """Raise SettingsError for an unknown receiver."""
     role_names = [role["name"] for role in roles]
-    for role, place in zip(roles, entry.items(), strict=True):
+    for role, item in zip(roles, entry.items(), strict=True):
         for action in role["actions"]:
             others = {name for to in action.get("when", {}).values() for name in to} - {END}
             if unknown := [name for name in (*action.get("send_to", ()), *others) if name not in role_names]:
                 raise SettingsError(
-                    f"{place.place}: {action['name']} is sent to {unknown[0]!r}, who is not a role; there are "
+                    f"{item.place}: {action['name']} is sent to {unknown[0]!r}, who is not a role; there are "
                     f"{', '.join(role_names)}, and under `when:` also {END}, which ends the work."
                 )
 
@@ -162,11 +162,11 @@ def _check_receivers(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
 def _check_watched(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
     """Raise SettingsError for a role that watches for an unknown action, or that no message can wake."""
     names = {action["name"] for role in roles for action in role["actions"]} | {REQUIREMENT}
-    for role, place in zip(roles, entry.items(), strict=True):
+    for role, item in zip(roles, entry.items(), strict=True):
         if unknown := [name for name in role["watch"] if name not in names]:
             known = ", ".join(sorted(names))
             raise SettingsError(
-                f"{place.place}: {role['name']} watches for {unknown[0]!r}, which no role does; there are {known}."
+                f"{item.place}: {role['name']} watches for {unknown[0]!r}, which no role does; there are {known}."
             )
     woken: list[dict[str, Any]] = []
     published, addressees = {REQUIREMENT}, set[str]()
@@ -183,12 +183,11 @@ def _check_watched(entry: YamlEntry, roles: list[dict[str, Any]]) -> None:
             f"{entry.where}: no role watches for {REQUIREMENT}, which starts the work; put it under `watch:` of "
             "the role that begins."
         )
-    for role, place in zip(roles, entry.items(), strict=True):
+    for role, item in zip(roles, entry.items(), strict=True):
         if role not in woken:
-            action_names = ", ".join(sorted(published))
             raise SettingsError(
-                f"{place.place}: watch: nothing wakes {role['name']}, which watches for "
-                f"{', '.join(role['watch']) or 'nothing'}; this team publishes {action_names}."
+                f"{item.place}: watch: nothing wakes {role['name']}, which watches for "
+                f"{', '.join(role['watch']) or 'nothing'}; this team publishes {', '.join(sorted(published))}."
             )
 
 
@@ -200,10 +199,3 @@ def _number(entry: YamlEntry, description: str, kind: type[Any], minimum: float 
     if not minimum <= number <= sys.float_info.max:
         raise SettingsError(f"{entry.where}: must be {description}, not {entry.text()!r}.")
     return number
-
-
-def _boolean(entry: YamlEntry) -> bool:
-    text = entry.text().lower()
-    if text not in BOOLEANS:
-        raise SettingsError(f"{entry.where}: must be yes or no, not {text!r}.")
-    return BOOLEANS[text]
