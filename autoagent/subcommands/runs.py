@@ -70,7 +70,7 @@ def show(
     settings = Session.read(ctx.obj).settings
     run = earlier_runs.named_run(settings.state_dir, run)
     if prompt:
-        from autoagent.web.xray import prompt_text
+        from autoagent.web.prompt_parts import prompt_text
 
         if step is None:
             raise click.UsageError("--prompt needs --step N.")
@@ -84,9 +84,9 @@ def show(
     if export is not None:
         enforce_inside(Path(export))
     if export is not None and export.endswith(".html"):
-        from autoagent.web.written import write_run
+        from autoagent.web.report_files import write_run_report
 
-        echo(write_run(settings.state_dir, Path(export), run), err=True)
+        echo(write_run_report(settings.state_dir, Path(export), run), err=True)
         return
     paged = export is None and sys.stdout.isatty()
     color = build.palette(settings, True) if paged else None
@@ -118,17 +118,17 @@ def report(
     The report has the goals with their evidence, a timeline, the files, each step with its diff, result and prompt,
     tokens and cost over time, and a search. RUN is any unique prefix of an id; default: the newest. Long texts are cut.
     """
-    from autoagent.web.written import write_fleet, write_run
+    from autoagent.web.report_files import write_fleet_report, write_run_report
 
     if sum(map(bool, (fleet, run or compare, team))) > 1:
         raise click.UsageError("Give at most one of: a RUN, optionally with --compare, --fleet DIR, --team RUN.")
     enforce_inside(output)
     if fleet:
-        message = write_fleet(fleet, output)
+        message = write_fleet_report(fleet, output)
     else:
         state_dir = Session.read(ctx.obj).settings.state_dir
         run = None if team else earlier_runs.named_run(state_dir, run)
-        message = write_run(state_dir, output, run, compare=compare, team=team)
+        message = write_run_report(state_dir, output, run, compare=compare, team=team)
     echo(message, err=True)
 
 

@@ -41,7 +41,7 @@ def view(
     Prints a link that works only on this machine, and serves until Ctrl-C. RUN is any unique prefix of an id.
     """
     from autoagent.web.actions import Actions
-    from autoagent.web.serve import Place, serve
+    from autoagent.web.serve import ServerAddress, serve
 
     session = Session.read(ctx.obj)
     state_dir = session.settings.state_dir
@@ -54,4 +54,4 @@ def view(
             webbrowser.open(link)
 
     actions = Actions(state_dir, questions_path(), session.check_made_here)
-    serve(Place(host, port, token, certificate, key), actions, state_dir, path, show_link)
+    serve(ServerAddress(host, port, token, certificate, key), actions, state_dir, path, show_link)

@@ -23,7 +23,7 @@ ANSWER_SECONDS = 7 * 24 * 3600  # that a question of a run begun here stays open
 _MAX_OUTPUT_CHARACTERS = 4_000
 
 
-def is_held(log: Path) -> bool:
+def is_locked(log: Path) -> bool:
     """Return whether a process has locked a log for writing."""
     try:
         with open_log_file(log) as file:
@@ -86,14 +86,14 @@ class Actions:
         run = self._run(fields)
         log = log_path(self._state_dir, run)
         pid = holder_of(log)[0].rpartition(" ")[2]
-        if not (pid.isdecimal() and is_held(log)):
+        if not (pid.isdecimal() and is_locked(log)):
             raise StateError(f"No process works on the run {run}.")
         try:
             pidfd = os.pidfd_open(int(pid))  # from now on it is that process or none
         except OSError as error:
             raise StateError(f"The process {pid} of the run {run} cannot be reached: {error.strerror}.") from error
         try:
-            if not is_held(log) or holder_of(log)[0].rpartition(" ")[2] != pid:
+            if not is_locked(log) or holder_of(log)[0].rpartition(" ")[2] != pid:
                 raise StateError(f"The run {run} has just ended.")
             signal.pidfd_send_signal(pidfd, number)
         except OSError as error:

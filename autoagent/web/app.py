@@ -34,7 +34,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from autoagent.core.errors import ForUser, SettingsError, SetupError, StateError
 from autoagent.log.reader import log_path, run_ids
 from autoagent.text.sanitize import escape, escape_json, fold_blanks, script_notes
-from autoagent.web.actions import Actions, is_held
+from autoagent.web.actions import Actions, is_locked
 from autoagent.web.logs import LiveRun, RunList
 from autoagent.web.page import asset
 
@@ -44,7 +44,7 @@ KEEP_ALIVE_SECONDS = 15.0  # of silence in a stream
 MAX_STEPS = 200  # per answer
 MAX_REQUEST_BYTES = 200_000
 
-_PARTS = ("pages.css", "pages.js", "timeline.js", "view.css", "view.js")
+_ASSETS = ("pages.css", "pages.js", "timeline.js", "view.css", "view.js")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -78,7 +78,7 @@ def application(
         Route("/runs/{run}/events", pages.follow_run),
         Route("/runs/{run}/{what}", pages.look_up),
         Route("/act", pages.act, methods=["POST"]),
-        *(Route(f"/{name}", partial(_answer_part, name)) for name in _PARTS),
+        *(Route(f"/{name}", partial(_send_asset, name)) for name in _ASSETS),
     ]
     return _Guard(Starlette(routes=routes), token, frozenset(hosts), secure=secure)
 
@@ -87,7 +87,7 @@ class _Pages:
     def __init__(self, state_dir: Path, actions: Actions) -> None:
         self._state_dir = state_dir
         self._actions = actions
-        self._runs = RunList(state_dir, is_held)
+        self._runs = RunList(state_dir, is_locked)
         self._live: dict[str, LiveRun] = {}
 
     async def page(self, request: Request) -> Response:
@@ -148,7 +148,7 @@ class _Pages:
                 except ForUser as error:
                     yield f"event: problem\ndata: {json.dumps(str(error))}\n\n"
                     return
-                now = json.dumps({"questions": questions, "held": is_held(log_path(self._state_dir, run))})
+                now = json.dumps({"questions": questions, "held": is_locked(log_path(self._state_dir, run))})
                 has_more = False
                 if change is not None:
                     events, has_more, data = change
@@ -165,8 +165,12 @@ class _Pages:
         return Stream(changes(), media_type="text/event-stream")
 
     async def act(self, request: Request) -> Response:
+        body = b""
         try:
-            body = await _body(request)
+            async for piece in request.stream():
+                body += piece
+                if len(body) > MAX_REQUEST_BYTES:
+                    raise SettingsError(f"A request has at most {MAX_REQUEST_BYTES:,} bytes.")
             fields = json.loads(body)
             if not isinstance(fields, dict):
                 raise SettingsError("The request must be a JSON object.")
@@ -218,7 +222,7 @@ class _Guard:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        answer = self._refusal(scope) or self._entry(scope)
+        answer = self._refusal(scope) or self._login(scope)
         await (answer or self._app)(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
@@ -236,8 +240,8 @@ class _Guard:
             return PlainTextResponse("Only a page of this server may request this.", 403)
         return None
 
-    def _entry(self, scope: Scope) -> Response | None:
-        """Return the answer to a request without the cookie, or None: set the cookie for the link's token."""
+    def _login(self, scope: Scope) -> Response | None:
+        """Return None for a request with the cookie, else the answer: with the link's token, set the cookie."""
         cookie = f"autoagent-{scope['server'][1]}"  # named by port, as browsers do not distinguish ports
         token = QueryParams(scope["query_string"]).get("token")
         if token is not None and secrets.compare_digest(token.encode(), self._token.encode()):
@@ -285,19 +289,9 @@ def _uid_of(client: Sequence[Any] | None, server: Sequence[Any] | None) -> int |
     return None
 
 
-async def _answer_part(name: str, request: Request) -> Response:
+async def _send_asset(name: str, request: Request) -> Response:
     return Response(asset(name), media_type="text/css" if name.endswith(".css") else "text/javascript")
 
 
 def _number(text: str | None) -> int:
     return int(text) if text and text.isdecimal() and len(text) < 12 else 0
-
-
-async def _body(request: Request) -> bytes:
-    """Return the body of a request. Raises SettingsError if it is too long."""
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_REQUEST_BYTES:
-            raise SettingsError(f"A request has at most {MAX_REQUEST_BYTES:,} bytes.")
-    return body

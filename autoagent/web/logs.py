@@ -103,7 +103,7 @@ class LiveRun:
     def prompt(self, seq: int) -> str | None:
         """Return the parts of the prompt at this position in the log."""
         from autoagent.session.prompt_replay import BuiltPrompt, prompt_of_step, prompts
-        from autoagent.web.xray import PARTS, whole_prompt
+        from autoagent.web.prompt_parts import PARTS, whole_prompt
 
         with self._lock:
             rows = [row for row in self._report.steps if row.get("prompt", {}).get("seq") == seq and not row["agent"]]
@@ -164,12 +164,12 @@ class _ListedRun:
             self.damage = str(error)
         return self.tail.events - before
 
-    def row(self, run: str, *, is_held: bool) -> dict[str, Any]:
+    def row(self, run: str, *, is_locked: bool) -> dict[str, Any]:
         """Return the run's facts for the list."""
         stats, began = self.stats, self.began
         goals = [escape(str(goal)) for goal in began.task.goals] if began else []
         name = (began.settings.get("run_name") if began else "") or "; ".join(goals)
-        status = stats.outcome.status.value if stats.outcome else "running" if is_held else "unfinished"
+        status = stats.outcome.status.value if stats.outcome else "running" if is_locked else "unfinished"
         return {
             "id": run,
             "name": shorten(escape(str(name)), 300),
@@ -183,11 +183,11 @@ class _ListedRun:
 
 
 class RunList:
-    """List the runs of a state folder. `is_held` tells whether a process writes a log. Any thread may use it."""
+    """List the runs of a state folder. `is_locked` tells whether a process writes a log. Any thread may use it."""
 
-    def __init__(self, state_dir: Path, is_held: Callable[[Path], bool]) -> None:
+    def __init__(self, state_dir: Path, is_locked: Callable[[Path], bool]) -> None:
         self._state_dir = state_dir
-        self._is_held = is_held
+        self._is_held = is_locked
         self._runs: dict[str, _ListedRun] = {}
         self._lock = threading.Lock()
 
@@ -200,5 +200,5 @@ class RunList:
                 listed = self._runs.setdefault(run, _ListedRun(path))
                 if left > 0:
                     left -= listed.read(left)
-                rows.append(listed.row(run, is_held=self._is_held(path)))
+                rows.append(listed.row(run, is_locked=self._is_held(path)))
             return rows

@@ -11,7 +11,7 @@ import hashlib
 import html
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from importlib.resources import files
+from importlib import resources
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -93,15 +93,15 @@ def comparison_page(one: Iterable[Event], other: Iterable[Event]) -> str:
     reports = [_report_of(list(events)) for events in (one, other)]
     steps: list[list[dict[str, Any]]] = [json.loads(_steps(report, None)) for report in reports]
     pairs = zip(*steps, strict=False)
-    same_steps = next((n for n, pair in enumerate(pairs) if _acts(pair[0]) != _acts(pair[1])), min(map(len, steps)))
-    runs = [{**report.head, "steps": own_steps} for report, own_steps in zip(reports, steps, strict=True)]
+    same_steps = next((n for n, (a, b) in enumerate(pairs) if _actions(a) != _actions(b)), min(map(len, steps)))
+    runs = [{**report.head, "steps": steps_of_run} for report, steps_of_run in zip(reports, steps, strict=True)]
     title = " and ".join(run["run"] for run in runs)
     return html_page(
         f"Runs {title}", ("pages.js", "timeline.js", "compare.js"), as_json({"runs": runs, "alike": same_steps}, SHORT)
     )
 
 
-def _acts(step: Mapping[str, Any]) -> tuple[Any, ...]:
+def _actions(step: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the actions of a step and their results."""
     return step["agent"], step.get("thoughts"), step.get("call"), step.get("decided"), step.get("result")
 
@@ -132,39 +132,37 @@ def _file_states(report: Report, state_dir: Path, room: int, texts: Texts) -> di
     store, head = FileStates(state_dir), report.head
     changes = list(store.changes(head["tree"], report.steps))
     contents: dict[str, list[Any]] = {}
-    left, coloured = room, HIGHLIGHT_BUDGET
-    for _, found in reversed(changes):
-        for path, _, id in found:
-            if not id or id in contents or left <= 0:
+    coloured = HIGHLIGHT_BUDGET
+    for _, files in reversed(changes):
+        for path, _, id in files:
+            if not id or id in contents or room <= 0:
                 continue
+            contents[id] = []
             if (text := store.text(id, MAX_TEXT)) is not None:
-                left -= len(text.encode())
+                room -= len(text.encode())
                 contents[id] = [texts[text], colours(text, path) if coloured > 0 else []]
                 coloured -= len(text)
-            else:
-                contents[id] = []
     return {"changes": changes, "contents": contents, "store": str(state_dir / "snapshots")}
 
 
 def _prompts(events: Sequence[Event], room: int, texts: Texts) -> dict[int, Any]:
     """Return the parts of each prompt by its position in the log, with as many of the newest texts as fit."""
-    from autoagent.web.xray import PARTS, xrays
+    from autoagent.web.prompt_parts import PARTS, parts_of_prompts
 
-    xray_list = list(xrays(events, MAX_PROMPTS))
+    prompts = list(parts_of_prompts(events, MAX_PROMPTS))
     counted: set[str] = set()
-    for number in reversed(range(len(xray_list))):
-        parts = xray_list[number][1].get("texts", {})
-        added = {text.text for part in parts.values() for text in part} - counted
+    for _, prompt in reversed(prompts):
+        added = {text.text for part in prompt.get("texts", {}).values() for text in part} - counted
         room -= sum(min(MAX_PROMPT_TEXT, len(text)) * 11 // 10 for text in added)  # a tenth for quotes and escapes
         if room < 0:
-            xray_list[number][1].pop("texts", None)
+            prompt.pop("texts", None)
         counted |= added
-    for _, xray in xray_list:
-        if "texts" in xray:
-            xray["texts"] = [
-                _ranges([texts[text.cut(MAX_PROMPT_TEXT)] for text in xray["texts"][part]]) for part in PARTS
+    for _, prompt in prompts:
+        if "texts" in prompt:
+            prompt["texts"] = [
+                _ranges([texts[text.cut(MAX_PROMPT_TEXT)] for text in prompt["texts"][part]]) for part in PARTS
             ]
-    return {seq: xray if "texts" in xray else [*xray.values()] for seq, xray in xray_list}
+    return {seq: prompt if "texts" in prompt else [*prompt.values()] for seq, prompt in prompts}
 
 
 def _ranges(places: Sequence[int]) -> list[list[int]]:
@@ -175,7 +173,7 @@ def _ranges(places: Sequence[int]) -> list[list[int]]:
 
 def asset(name: str) -> str:
     """Return the text of a file from which the pages are built."""
-    return (files("autoagent.web") / name).read_text("utf-8")
+    return (resources.files("autoagent.web") / name).read_text("utf-8")
 
 
 def html_page(title: str, scripts: Iterable[str], data: str) -> str:

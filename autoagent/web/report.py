@@ -74,76 +74,76 @@ class Report:
                     self._folder = event.workspace
                 self._note(event, *_start(event))
             case events.Prompted():
-                files = {"files": self._long(event.files, shared=True)} if event.files else {}
+                files = {"files": self._text(event.files, shared=True)} if event.files else {}
                 self._step(event)["prompt"] = {"seq": event.seq, "tokens": event.tokens, "left": event.left, **files}
                 self._times[event.agent] = event.t
             case events.Recalled():
-                self._enter_memories(event)
+                self._add_memories(event)
             case events.Thought():
-                self._enter_usage(event, event.usage)
+                self._add_usage(event, event.usage)
                 thoughts = asdict(event.thoughts)
-                self._step(event)["thoughts"] = {name: self._long(text) for name, text in thoughts.items() if text}
-                self._enter_call(event, event.call.name, event.call.args)
+                self._step(event)["thoughts"] = {name: self._text(text) for name, text in thoughts.items() if text}
+                self._add_call(event, event.call.name, event.call.args)
             case events.Rejected():
-                self._enter_usage(event, event.usage)
+                self._add_usage(event, event.usage)
                 self._note(event, "Reply not used", event.problem)
             case events.Proposed():
-                step = self._enter_call(event, event.call.name, event.call.args)
-                step["preview"], step["diff"] = self._long(event.preview), event.is_diff
+                step = self._add_call(event, event.call.name, event.call.args)
+                step["preview"], step["diff"] = self._text(event.preview), event.is_diff
                 step["warning"], step["risk"] = escape(event.warning), event.risk
                 self._times[event.agent] = event.t
             case events.Decided():
                 step = self._step(event)
                 step["decided"] = {"allowed": event.allowed, "by": event.by}
-                step["decided"] |= {"reason": self._long(event.reason)} if event.reason else {}
+                step["decided"] |= {"reason": self._text(event.reason)} if event.reason else {}
                 step["waited"] = self._seconds_since(event)
             case events.Started():
                 self._times[event.agent] = event.t
             case events.Returned():
-                self._enter_result(event)
+                self._add_result(event)
             case events.Snapshot(apart=False) if self.steps:
-                self._enter_tree(event)
+                self._add_tree(event)
             case events.Checked():
-                self._stand(event, event.goal, "checked" if event.met else "unmet", event.output)
+                self._set_goal(event, event.goal, "checked" if event.met else "unmet", event.output)
                 self._note(event, f"Check of goal {event.goal + 1}: {'met' if event.met else 'not met'}", event.output)
             case events.Verified():
                 for verdict in event.verdicts:
                     text = f'"{verdict.evidence}" {verdict.why}' if verdict.evidence else verdict.why
-                    self._stand(event, verdict.goal, _STATES[verdict.finding], f"{event.model}: {text}")
+                    self._set_goal(event, verdict.goal, _STATES[verdict.finding], f"{event.model}: {text}")
                     self._note(event, f"Verifier on goal {verdict.goal + 1}: {verdict.finding}", text)
             case _:
-                self._other(event)
+                self._add_other(event)
 
-    def _enter_memories(self, event: events.Recalled) -> None:
+    def _add_memories(self, event: events.Recalled) -> None:
         step = self._step(event)
         memories = [
-            [memory_name(m.id), escape(m.kind), round(m.evidence, 2), self._long(m.text, shared=True)]
+            [memory_name(m.id), escape(m.kind), round(m.evidence, 2), self._text(m.text, shared=True)]
             for m in event.memories
         ]
         step["recalled"] = [*step.get("recalled", ()), *memories]
         step |= {"gate": event.gate} if event.gate else {}
         reasons = Counter(other.reason for other in event.left_out).items()
-        step.setdefault("left_out", []).extend([[n, self._long(why, shared=True)] for why, n in reasons])
+        step.setdefault("left_out", []).extend([[n, self._text(why, shared=True)] for why, n in reasons])
 
-    def _enter_result(self, event: events.Returned) -> None:
+    def _add_result(self, event: events.Returned) -> None:
         step, meta = self._step(event), event.meta
-        step["result"] = {"ok": event.ok, "outcome": event.outcome, "text": self._long(event.text)}
+        step["result"] = {"ok": event.ok, "outcome": event.outcome, "text": self._text(event.text)}
         step["ran"] = self._seconds_since(event)
         step |= {"changed": [escape(path) for path in meta.products]} if meta.products else {}
         step |= {"outside": escape(meta.untrusted)} if meta.untrusted else {}
         if not event.agent:
-            self._enter_tree(event)
+            self._add_tree(event)
             for goal, proof in enumerate(meta.goals):
-                self._stand(event, goal, proof, f"The agent: {meta.finished}", confirms=True)
+                self._set_goal(event, goal, proof, f"The agent: {meta.finished}", confirms=True)
             for number in meta.given_up:
-                self._stand(event, number - 1, "unmet", "The agent says that it cannot be met.")
+                self._set_goal(event, number - 1, "unmet", "The agent says that it cannot be met.")
 
-    def _enter_tree(self, event: events.Event) -> None:
+    def _add_tree(self, event: events.Event) -> None:
         """Note the snapshot of the workspace at the end of a step so far."""
         if self._workspace.tree and not event.agent:
             self._step(event)["tree"] = self._workspace.tree
 
-    def _other(self, event: events.Event) -> None:
+    def _add_other(self, event: events.Event) -> None:
         """Add an event of a team, or a note to its step."""
         match event:
             case events.Hired():
@@ -175,7 +175,7 @@ class Report:
                 self._note(event, f"Spent on {event.purpose}", text)
             case events.Undone() | events.Rewound():
                 for goal in self._ledger:
-                    self._stand(event, goal, "open", f"The workspace is restored to step {event.to}.")
+                    self._set_goal(event, goal, "open", f"The workspace is restored to step {event.to}.")
                 is_undo = isinstance(event, events.Undone)
                 text = "The workspace is taken back to" if is_undo else "The run goes on from"
                 self._note(event, "Undone" if is_undo else "Taken back", f"{text} step {event.to}.")
@@ -184,7 +184,7 @@ class Report:
             case events.Ended():
                 if not event.agent:
                     for goal, proof in enumerate(event.goals):
-                        self._stand(event, goal, proof, event.reason, confirms=True)
+                        self._set_goal(event, goal, proof, event.reason, confirms=True)
                 self._note(event, f"Ended: {event.status.value}", event.reason)
 
     @property
@@ -226,20 +226,20 @@ class Report:
     def _seconds_since(self, event: events.Event) -> float:
         return round(event.t - self._times.pop(event.agent, event.t), 3)
 
-    def _enter_usage(self, event: events.Event, usage: Usage) -> None:
+    def _add_usage(self, event: events.Event, usage: Usage) -> None:
         step = self._step(event)
         step["thought_for"] = round(step.get("thought_for", 0.0) + self._seconds_since(event), 3)
         sums = step.get("usage", [0, 0, 0, 0.0])
         figures = [usage.prompt, usage.cached, usage.completion, usage.cost or 0.0]
         step["usage"] = [total + figure for total, figure in zip(sums, figures, strict=True)]
 
-    def _enter_call(self, event: events.Event, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    def _add_call(self, event: events.Event, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
         step = self._step(event)
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in args.items()}
-        step["call"] = {"name": escape(name), "args": {escape(key): self._long(text) for key, text in texts.items()}}
+        step["call"] = {"name": escape(name), "args": {escape(key): self._text(text) for key, text in texts.items()}}
         return step
 
-    def _stand(self, event: events.Event, goal: int, state: str, evidence: str, *, confirms: bool = False) -> None:
+    def _set_goal(self, event: events.Event, goal: int, state: str, evidence: str, *, confirms: bool = False) -> None:
         """Enter the state of a goal, new or as before. An event that only `confirms` the state is no evidence."""
         ledger = self._ledger.setdefault(goal, [])
         if not ledger or ledger[-1]["state"] != state:
@@ -251,9 +251,9 @@ class Report:
 
     def _note(self, event: events.Event, label: str, text: str) -> None:
         if label:
-            self._step(event)["notes"].append([escape(label), self._long(text)])
+            self._step(event)["notes"].append([escape(label), self._text(text)])
 
-    def _long(self, text: str, *, shared: bool = False) -> Text:
+    def _text(self, text: str, *, shared: bool = False) -> Text:
         self.texts.append(Text(text, shared=shared))
         return self.texts[-1]
 

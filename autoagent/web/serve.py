@@ -17,7 +17,7 @@ MIN_TOKEN_CHARACTERS = 20  # of a token that the user gives
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerAddress:
     """The address to serve at.
 
     `port` 0 takes a free port. `token` '' makes a new token. Any host but a loopback address needs TLS (the files
@@ -53,29 +53,31 @@ class Place:
             )
 
 
-def serve(place: Place, actions: Actions, state_dir: Path, path: str, on_start: Callable[[str], None]) -> None:
+def serve(
+    address: ServerAddress, actions: Actions, state_dir: Path, path: str, on_start: Callable[[str], None]
+) -> None:
     """Serve until Ctrl-C. `on_start` receives the link, with its token. Raises SettingsError, SetupError."""
-    place.check()
+    address.check()
     try:
         import uvicorn
 
         from autoagent.web.app import application
     except ImportError as error:
         raise SetupError(f"{error.name} is not installed; pip install 'autoagent[view]'") from error
-    token = place.token or secrets.token_urlsafe(24)
-    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    token = address.token or secrets.token_urlsafe(24)
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as server_socket:
         server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            server_socket.bind((place.host, place.port))
+            server_socket.bind((address.host, address.port))
             server_socket.listen(128)  # before the link is announced
         except OSError as error:
-            raise SettingsError(f"Cannot serve on {place.host} port {place.port}: {error.strerror}.") from error
+            raise SettingsError(f"Cannot serve on {address.host} port {address.port}: {error.strerror}.") from error
         port = server_socket.getsockname()[1]
-        host = f"[{place.host}]" if family == socket.AF_INET6 else place.host
-        hosts = {f"{host}:{port}"} | ({host} if port == (443 if place.secure else 80) else set())
-        app = application(state_dir, actions, token, hosts, secure=place.secure)
-        on_start(f"{'https' if place.secure else 'http'}://{host}:{port}{path}?token={token}")
+        host = f"[{address.host}]" if family == socket.AF_INET6 else address.host
+        hosts = {f"{host}:{port}"} | ({host} if port == (443 if address.secure else 80) else set())
+        app = application(state_dir, actions, token, hosts, secure=address.secure)
+        on_start(f"{'https' if address.secure else 'http'}://{host}:{port}{path}?token={token}")
         config = uvicorn.Config(
             app,
             log_level="critical",
@@ -84,8 +86,8 @@ def serve(place: Place, actions: Actions, state_dir: Path, path: str, on_start: 
             lifespan="off",
             ws="none",
             timeout_graceful_shutdown=1,
-            ssl_certfile=place.certificate,
-            ssl_keyfile=place.key,
+            ssl_certfile=address.certificate,
+            ssl_keyfile=address.key,
         )
         try:
             asyncio.run(uvicorn.Server(config).serve(sockets=[server_socket]))

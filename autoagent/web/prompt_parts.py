@@ -16,7 +16,7 @@ from autoagent.web.report import Text
 PARTS = ("system", "memories", "summary", "history", "result", "moment", "goals")  # in the order of a prompt
 
 
-def sizes(built: BuiltPrompt) -> dict[str, Any]:
+def part_sizes(built: BuiltPrompt) -> dict[str, Any]:
     """Return the token counts kept during a run, by part. `rest` is memories, moment and goals."""
     history, system = built.sources.history, built.sources.start.system_tokens
     summary, earlier, newest, summed, counted = history.outline
@@ -43,7 +43,7 @@ def whole_prompt(built: BuiltPrompt) -> dict[str, Any]:
         "moment": [Text(moment, shared=True)],
         "goals": [Text(goals, shared=True)],
     }
-    tokens, count = sizes(built), built.sources.count
+    tokens, count = part_sizes(built), built.sources.count
     for part in ("memories", "goals"):
         lines = [line for text in texts[part] for line in text.text.split("\n")]
         tokens[part] = sum(count(line) + 1 for line in lines)
@@ -60,12 +60,12 @@ def _message_text(message: Message) -> Text:
     return Text("\n".join([message.role, *filter(None, (message.content, *calls))]), shared=True)
 
 
-def xrays(events: Iterable[Event], max_whole: int) -> Iterator[tuple[int, dict[str, Any]]]:
+def parts_of_prompts(events: Iterable[Event], max_whole: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the log position and the parts of each prompt: whole for the newest `max_whole`, else only their sizes."""
     event_list = list(events)
     first_whole = sum(isinstance(event, Prompted) for event in event_list) - max_whole
     for number, built in enumerate(prompts(event_list)):
-        yield built.prompted.seq, whole_prompt(built) if number >= first_whole else sizes(built)
+        yield built.prompted.seq, whole_prompt(built) if number >= first_whole else part_sizes(built)
 
 
 def prompt_text(state_dir: Path, run: str, step: int) -> str:

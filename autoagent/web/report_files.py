@@ -17,7 +17,7 @@ from autoagent.text.text_file import write_text
 from autoagent.web.page import comparison_page, html_page, report_page
 
 
-def write_run(
+def write_run_report(
     state_dir: Path, target: Path | None, run: str | None = None, *, compare: str | None = None, team: str | None = None
 ) -> str:
     """Write the report of a run, found by an id prefix, or of a `team`, to a file. Return a message about it.
@@ -37,7 +37,7 @@ def write_run(
     return f"Written to {target}."
 
 
-def write_fleet(out: Path, target: Path | None) -> str:
+def write_fleet_report(out: Path, target: Path | None) -> str:
     """Write the report of the fleet in `out` to a file, and its runs' reports to a folder of the same name.
 
     Return a message about it, and one for each run with a damaged log. Raises StateError if there is no fleet.
