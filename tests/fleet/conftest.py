@@ -12,10 +12,23 @@ from collections.abc import Iterator
 import pytest
 from databases import redis_url
 from driver import Home
-from fleets import worked
+from fleets import Copying, worked
+from raylets import Raylets
 from server import ScriptedServer
 
 __all__ = ["redis_url"]
+
+
+@pytest.fixture
+def cluster(home: Home) -> Iterator[Raylets]:
+    """A cluster of Ray, as yet without a node for workers."""
+    with Raylets(home) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def copying(tmp_path: Path) -> Copying:
+    return Copying(tmp_path)
 
 
 @pytest.fixture

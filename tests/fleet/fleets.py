@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +19,13 @@ import pytest
 from driver import PATIENCE, Home
 from server import Command, Fault, Request, ScriptedServer, command
 
+from autoagent.fleet.folder_copy import FolderSender, receive
+
 PARTS = 3
 CALLS = PARTS + 1
 USAGE = {"prompt_tokens": 3000, "completion_tokens": 100}
 CENTS = (3000 * 2 + 100 * 8) / 1e6  # USD of each call
-
+UNKNOWN = "The program ended while this command ran"  # so that nobody knows whether it was done
 SMALL_CENTS = (100 * 2 + 10 * 8) / 1e6  # of a verifier's
 
 
@@ -36,17 +38,17 @@ def worked(request: Request) -> Command:
 
 
 def tasks(number: int, **more: Any) -> str:
-    """Return a task file as JSON lines."""
+    """Return a task file as JSON lines. With the check "", the tasks have none."""
     made = [{"id": f"t{n:03}", "goal": "Write all parts", "check": "test -s part-3.txt", **more} for n in range(number)]
     return "\n".join(map(json.dumps, made))
 
 
-def run(home: Home, text: str, *flags: str, out: str = "out") -> tuple[int, str]:
-    """Lead a fleet of the tasks in a text to its end. Return its exit code and all that it showed."""
+def run(home: Home, text: str, *flags: str, out: str = "out", code: int = 0) -> str:
+    """Lead a fleet of the tasks in a text to its end, with this exit code. Return all that it showed."""
     head = home.start("fleet", "-", "-c", "--out", out, *flags)
     shown, said = head.communicate(text, timeout=PATIENCE * 10)
-    assert "Traceback" not in shown + said, shown + said
-    return head.returncode, shown + said
+    assert "Traceback" not in shown + said and head.returncode == code, (head.returncode, shown + said)
+    return shown + said
 
 
 def lead(home: Home, text: str, *flags: str) -> subprocess.Popen[str]:
@@ -76,11 +78,6 @@ def events(out: Path, id: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def is_unknown(returned: dict[str, Any]) -> bool:
-    """Return whether nobody knows if a command was done whose worker was killed."""
-    return "The program ended while this command ran" in str(returned)
-
-
 def assert_done_once(out: Path, ids: Iterable[str]) -> None:
     """Check that each run finished in one log, with the workspace of a run that nobody killed, nothing run twice."""
     for id in ids:
@@ -95,7 +92,7 @@ def assert_done_once(out: Path, ids: Iterable[str]) -> None:
                 call = event["call"]
                 begun[call["id"]] = json.dumps([call["name"], call["args"]])
                 assert begun[call["id"]] not in returned, f"{id} did again what had returned: {call}"
-            elif event["type"] == "returned" and "put_off" not in event["data"] and not is_unknown(event):
+            elif event["type"] == "returned" and "put_off" not in event["data"] and UNKNOWN not in str(event):
                 returned.add(begun[event["call_id"]])
 
 
@@ -107,26 +104,29 @@ def assert_used_up(home: Home, server: ScriptedServer, paid: int) -> None:
     assert found["unknown_usd"] == 0.0
 
 
-class Refusals:
-    """Refuse every third request for a second."""
+def assert_paced(home: Home, server: ScriptedServer, *flags: str) -> None:
+    """Check that all runs pause for as long as an endpoint asks, and share the requests of a minute."""
+    times: list[float] = []
+    refused: list[float] = []
 
-    def __init__(self, server: ScriptedServer) -> None:
-        self._times: list[float] = []
-        self._refused: list[float] = []
-        server.refuses = self._refuse
-
-    def _refuse(self, request: Request) -> Fault | None:
-        self._times.append(time.monotonic())
-        if len(self._times) % 3:
+    def refuse(request: Request) -> Fault | None:
+        """Refuse every third request for a second."""
+        times.append(time.monotonic())
+        if len(times) % 3:
             return None
-        self._refused.append(self._times[-1])
+        refused.append(times[-1])
         return Fault(429, "too many requests", headers={"Retry-After": "1"})
 
-    def assert_heeded(self) -> None:
-        """Check that no request came within that second, but for those on their way then."""
-        assert len(self._refused) >= 3
-        early = [t - r for r in self._refused for t in self._times if 0.7 < t - r < 0.95]
-        assert not early, early
+    server.refuses = refuse
+    run(home, tasks(2), *flags, "--parallel", "2", out="refused")
+    assert_done_once(home.folder / "refused", ["t000", "t001"])
+    early = [t - r for r in refused for t in times if 0.7 < t - r < 0.95]  # later than those on their way then
+    assert len(refused) >= 3 and not early, early
+
+    times.clear()
+    server.refuses = lambda request: times.append(time.monotonic())
+    run(home, tasks(2), *flags, "--parallel", "2", "--rpm", "240", out="spaced")
+    assert times[-1] - times[0] >= (len(times) - 1) * 0.25 - 1.0  # the first waits for imports
 
 
 def children(pid: int) -> list[int]:
@@ -147,7 +147,7 @@ def assert_survives_kills(
 ) -> None:
     """Kill at random moments, and check that nothing is lost, nothing done twice, and no money counted twice."""
     chance, out = random.Random(seed), home.folder / "out"
-    home.write("tasks.jsonl", tasks(number).replace(', "check": "test -s part-3.txt"', ""))
+    home.write("tasks.jsonl", tasks(number, check=""))
     flags = ("-c", "--parallel", "3", "--retries", "9", "--accept-claims", *flags)
     done = 0
     while True:
@@ -184,3 +184,24 @@ def other_version(home: Home) -> str:
         "import sys\nif 'worker' in sys.orig_argv:\n    import autoagent\n    autoagent.__version__ = '0.0.9'\n",
     )
     return str(home.folder / "other")
+
+
+class Copying:
+    """A folder `here`, the folder `there` that is to become its copy, and what was `said` of skipped files."""
+
+    def __init__(self, base: Path) -> None:
+        self.here, self.there = base / "here", base / "there"
+        for folder in (self.here / "workspace", self.here / "state", self.there):
+            folder.mkdir(parents=True)
+        self.said: list[str] = []
+        self.sender = FolderSender(self.here, self.said.append)
+
+    def changes(self, **options: bool) -> Iterator[Any]:
+        """Send the changes, and yield each after its arrival."""
+        for change in self.sender.changes(**options):
+            receive(self.there, json.loads(json.dumps(change)))
+            yield change
+
+    def update(self) -> None:
+        for _ in self.changes():
+            pass

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
+import pytest
 from driver import PATIENCE, Home
 from fleets import children
 
@@ -33,9 +34,11 @@ class Raylets(AbstractContextManager["Raylets"]):
     """`address` is where heads join it. Its nodes have nothing of the settings of that home."""
 
     def __init__(self, home: Home, *, client: bool = False) -> None:
+        pytest.importorskip("ray")
         self.folder = Path(tempfile.mkdtemp(prefix="r-", dir="/tmp"))  # short, as sockets have their names in it
         port, client_port = free_port(), free_port()
         self.address = f"127.0.0.1:{port}"
+        self.flags = ("--engine", "ray", "--address", self.address)  # of a fleet on it
         self.client = f"ray://127.0.0.1:{client_port}"
         own = {name: value for name, value in home._environment(None).items() if name not in home.env}
         self._env = {**own, "RAY_AUTH_MODE": "disabled", "RAY_enable_metrics_collection": "0"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import sqlite3
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fleets import Copying
 
 from autoagent.core.errors import StateError
 from autoagent.fleet.folder_copy import FolderSender, receive
@@ -23,15 +23,13 @@ def contents(base: Path) -> dict[str, object]:
     }
 
 
-def test_a_copy_follows_whatever_happens_to_a_folder(tmp_path: Path) -> None:
+def test_a_copy_follows_whatever_happens_to_a_folder(copying: Copying) -> None:
     """Files that grow, shrink, keep their size, become links or folders, and go, with any bytes in them."""
-    here, there = tmp_path / "here", tmp_path / "there"
+    here, there, chance = copying.here, copying.there, random.Random(5)
     places = [here / "workspace" / name for name in ("a.jsonl", "output.txt", "b\udcff", "deep")]
     places += [here / "workspace/deep/c", here / "state/runs/r/events.jsonl", here / "output.txt"]
-    for base in (here, there):
-        (base / "state/runs/r").mkdir(parents=True)
-        (base / "workspace").mkdir()
-    sender, chance = FolderSender(here, print), random.Random(5)
+    for folder in (here / "state/runs/r", there / "state/runs/r", there / "workspace"):
+        folder.mkdir(parents=True)
     for turn in range(120):
         place = chance.choice(places)
         if place.parent.is_dir() and not place.parent.is_symlink():
@@ -52,56 +50,41 @@ def test_a_copy_follows_whatever_happens_to_a_folder(tmp_path: Path) -> None:
                     for path in place.iterdir():
                         path.unlink()
                     place.rmdir()
-        for change in sender.changes(logs_only=turn % 3 == 0):
-            receive(there, json.loads(json.dumps(change)))
-    for change in sender.changes():
-        receive(there, change)
+        list(copying.changes(logs_only=turn % 3 == 0))
+    copying.update()
     assert contents(there) == contents(here)
-    assert not list(sender.changes())
+    assert not list(copying.changes())
     assert {change["path"] for change in FolderSender(here, print, is_complete=True).changes()} <= {
         "state/runs/r/events.jsonl"
     }
 
 
-def test_a_database_is_copied_as_it_is_once_its_changes_are_in_it(tmp_path: Path) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    (here / "state").mkdir(parents=True)
-    there.mkdir()
-    sender = FolderSender(here, print)
-    with closing(sqlite3.connect(here / "state/memory.db", isolation_level=None)) as database:
+def test_a_database_is_copied_as_it_is_once_its_changes_are_in_it(copying: Copying) -> None:
+    with closing(sqlite3.connect(copying.here / "state/memory.db", isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("CREATE TABLE t (n)")
         for number in range(3):
             database.execute("INSERT INTO t VALUES (?)", (number,))
-            for change in sender.changes():
-                receive(there, change)
-            with closing(sqlite3.connect(there / "state/memory.db")) as copy:
+            copying.update()
+            with closing(sqlite3.connect(copying.there / "state/memory.db")) as copy:
                 assert copy.execute("SELECT count(*) FROM t").fetchone() == (number + 1,)
-            for path in there.glob("state/memory.db-*"):
+            for path in copying.there.glob("state/memory.db-*"):
                 path.unlink()
 
 
-def test_a_damaged_database_is_named_and_the_rest_is_copied(tmp_path: Path) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    (here / "state").mkdir(parents=True)
-    there.mkdir()
+def test_a_damaged_database_is_named_and_the_rest_is_copied(copying: Copying) -> None:
+    here, there = copying.here, copying.there
     (here / "state/memory.db").write_bytes(b"SQLite format 3\0" + bytes(range(256)) * 20)
     (here / "a.txt").write_text("a")
-    said: list[str] = []
-    for change in FolderSender(here, said.append).changes():
-        receive(there, change)
+    copying.update()
     assert (there / "a.txt").read_text() == "a" and not (there / "state/memory.db").exists()
-    assert len(said) == 1 and "memory.db: cannot be copied" in said[0]
+    assert len(copying.said) == 1 and "memory.db: cannot be copied" in copying.said[0]
 
 
-def test_a_folder_that_is_closed_keeps_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    (here / "closed").mkdir(parents=True)
-    there.mkdir()
-    (here / "closed/a.txt").write_text("a")
-    sender = FolderSender(here, print)
-    for change in sender.changes():
-        receive(there, change)
+def test_a_folder_that_is_closed_keeps_its_copy(copying: Copying, monkeypatch: pytest.MonkeyPatch) -> None:
+    (copying.here / "closed").mkdir()
+    (copying.here / "closed/a.txt").write_text("a")
+    copying.update()
     scandir = os.scandir
 
     def closed(path: Path) -> Any:  # a mode stops no root
@@ -110,7 +93,7 @@ def test_a_folder_that_is_closed_keeps_its_copy(tmp_path: Path, monkeypatch: pyt
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", closed)
-    assert list(sender.changes()) == []
+    assert list(copying.changes()) == []
 
 
 @pytest.mark.parametrize("path", ["../out.txt", "link/out.txt", "loop/out.txt", "", "."])
