@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 CHROMIUM = next(filter(None, map(shutil.which, PROGRAMS)), "")
-in_a_browser = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium on this machine")
+needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium on this machine")
+
+
+def in_a_browser(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that looks at pages in Chromium, which is slow."""
+    return pytest.mark.slow(needs_chromium(test))
 
 
 @contextlib.contextmanager

@@ -171,7 +171,6 @@ def test_two_runs_stand_side_by_side_from_where_they_part(ran: Home, forked: str
     assert ran.run("report", forked, "--compare", "nothing").code == 1
 
 
-@pytest.mark.slow
 @in_a_browser
 def test_in_a_browser_the_step_is_named_at_which_two_runs_part(ran: Home, forked: str) -> None:
     ran.run("report", forked, "--compare", ran.runs[0], "-o", "both.html")
@@ -180,7 +179,6 @@ def test_in_a_browser_the_step_is_named_at_which_two_runs_part(ran: Home, forked
     assert 'id="other-step-2"' in dom and dom.count('id="step-2"') == 1
 
 
-@pytest.mark.slow
 @in_a_browser
 def test_in_a_browser_it_is_text_whatever_it_holds(ran: Home) -> None:
     ran.run("report", ran.runs[0], "-o", "page.html")
@@ -193,7 +191,6 @@ def test_in_a_browser_it_is_text_whatever_it_holds(ran: Home) -> None:
     assert dom.count('<td class="add"') == 2
 
 
-@pytest.mark.slow
 @in_a_browser
 def test_in_a_browser_a_run_of_a_thousand_steps_is_whole(ran: Home) -> None:
     events = list(read(ran.folder / ".autoagent", ran.runs[0]))

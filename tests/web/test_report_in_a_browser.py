@@ -6,11 +6,11 @@ import json
 import re
 
 import pytest
-from chromium import browsing, in_a_browser
+from chromium import browsing, needs_chromium
 from driver import FINISH, Home
 from server import Reply, Request, ScriptedServer, command
 
-pytestmark = [pytest.mark.slow, in_a_browser]
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 CODE = 'def name(n):\n    """Say it."""\n    return f"{n} times"  # no more\n'
 TEAM = """\

@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,8 @@ import nobody
 import pytest
 from chromium import browsing, in_a_browser
 from driver import FINISH, GOAL, PATIENCE, PROGRAM, Hanging, Home
-from server import ScriptedServer, command
+from server import ScriptedServer, Step, command
 
-from autoagent.core.commands import QuestionKind
 from autoagent.core.errors import SetupError
 from autoagent.log.event_log import EventLog
 from autoagent.safety.open_questions import OpenQuestion
@@ -31,7 +30,7 @@ from autoagent.web.actions import Actions
 
 HOSTILE = '</script><img src=x onerror="document.title=1"><b>\u202e\x1b[31m'
 WRITE = command("write_to_file", filename="a.txt", text=f"one\n{HOSTILE}\n")
-LATER = ("-c", "--answer-timeout", "600")  # continuous: only what has a warning is asked about
+READ = command("read_file", filename="a.txt")
 
 
 @dataclass
@@ -160,16 +159,27 @@ def ended(process: subprocess.Popen[str]) -> int:
     return process.returncode
 
 
+def finished(home: Home, server: ScriptedServer, *replies: Step, flags: Sequence[str] = ()) -> str:
+    """Do a task with these replies before the last, and return the id of its run."""
+    server.add(*replies, *FINISH)
+    home.run("-c", "-y", "-m", "none", *flags, *GOAL)
+    return home.runs[-1]
+
+
+def read_in(home: Home, server: ScriptedServer, run: str) -> None:
+    """Resume a run that has ended, to read a file."""
+    server.add(READ, *FINISH)
+    home.run("resume", run, "read it", "-c", "--accept-claims")
+
+
 # Who gets in --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_only_this_users_browser_gets_an_answer(served: Home, server: ScriptedServer) -> None:
-    server.add(WRITE, *FINISH)
-    served.run("-c", "-y", "-m", "none", *GOAL)
+    run = finished(served, server, WRITE)
     with serving(served) as site:
-        paths = ["/", "/events", f"/runs/{served.runs[0]}", f"/runs/{served.runs[0]}/events", "/pages.js"]
-        for path in paths:
+        for path in ("/", "/events", f"/runs/{run}", f"/runs/{run}/events", "/pages.js"):
             assert site.ask(path)[0] == 403
         token = parse_qs(urlsplit(site.link).query)["token"][0]
         assert site.ask(f"/?token={token[:-1]}x")[0] == 403
@@ -183,7 +193,7 @@ def test_only_this_users_browser_gets_an_answer(served: Home, server: ScriptedSe
             assert site.ask("/", **header)[0] == 403
         port = int(site.host.rpartition(":")[2])
         other = f"http://127.0.0.1:{port - 1 if port > 2000 else port + 1}"
-        undo = {"action": "undo", "run": served.runs[0]}
+        undo = {"action": "undo", "run": run}
         for origin in ("http://evil.example", "null", other):
             assert site.ask("/act", undo, Origin=origin)[0] == 403
         assert site.ask("/act", undo, Origin="", Referer=f"http://{site.host}/")[0] == 403
@@ -194,31 +204,24 @@ def test_only_this_users_browser_gets_an_answer(served: Home, server: ScriptedSe
     assert (served.folder / "autoagent_workspace/a.txt").exists()
 
 
-def test_no_other_user_of_the_machine_gets_an_answer_though_he_has_read_the_link(served: Home) -> None:
+NO_IPV6 = pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="there is no IPv6 on this machine")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("::1", marks=NO_IPV6)])
+def test_no_other_user_of_the_machine_gets_an_answer_though_he_has_read_the_link(served: Home, host: str) -> None:
     """`--open` gives the link to a browser, whose arguments everybody can read."""
-    nobody.require()
-    code = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1])"
-    with serving(served) as site:
-        other = subprocess.run(
-            [*nobody.BECOME, nobody.interpreter(), "-c", code, site.link], capture_output=True, text=True
-        )
-        assert "403" in other.stderr, other
-        assert site.ask("//evil.example/?" + urlsplit(site.link).query)[1]["location"] == "/evil.example/"
-        site.enter()
-        status, _, body = site.ask("/act", body=b"[" * 100_000)
-        assert (status, body) == (400, b'{"text":"The request is not JSON."}')
-
-
-@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="there is no IPv6 on this machine")
-def test_over_ipv6_too_no_other_user_gets_an_answer(served: Home) -> None:
     nobody.require()
     code = (
         "import sys, urllib.request as web; print(web.build_opener(web.HTTPCookieProcessor()).open(sys.argv[1]).status)"
     )
-    with serving(served, "--host", "::1") as site:
+    with serving(served, "--host", host) as site:
         asked = [nobody.interpreter(), "-c", code, site.link]
         other, own = (subprocess.run([*who, *asked], capture_output=True, text=True) for who in (nobody.BECOME, ()))
         assert ("403" in other.stderr, own.stdout) == (True, "200\n"), (other, own)
+        assert site.ask("//evil.example/?" + urlsplit(site.link).query)[1]["location"] == "/evil.example/"
+        site.enter()
+        status, _, body = site.ask("/act", body=b"[" * 100_000)
+        assert (status, body) == (400, b'{"text":"The request is not JSON."}')
 
 
 @pytest.mark.parametrize("path", ["/runs/..%2f..%2fetc/events", "/pages.py", "/../etc/passwd", "/runs/nothing/steps"])
@@ -242,19 +245,14 @@ def test_another_address_needs_tls_and_a_token_of_the_users(home: Home) -> None:
 
 @pytest.mark.slow
 def test_the_stream_gives_each_change_once_also_after_a_new_start(served: Home, server: ScriptedServer) -> None:
-    server.add(WRITE, *FINISH)
-    served.run("-c", "-y", "-m", "none", "--accept-claims", *GOAL)
-    run = served.runs[0]
-    served.folder.joinpath("token").write_text("a-token-of-my-own-32-characters")
-    last = ""
+    run = finished(served, server, WRITE, flags=["--accept-claims"])
+    served.write("token", "a-token-of-my-own-32-characters")
     with serving(served, "--token-file", "token") as site:
         site.enter()
         with site.stream(f"/runs/{run}/events") as messages:
             _, last, change = next(messages)
-        assert [step["call"]["name"] for _, step in change["steps"] if "call" in step] == [
-            "write_to_file",
-            "task_complete",
-        ]
+        calls = [step["call"]["name"] for _, step in change["steps"] if "call" in step]
+        assert calls == ["write_to_file", "task_complete"]
         assert change["head"]["status"] == "finished" and int(last) == len(served.log(run))
         _, _, body = site.ask(f"/runs/{run}/steps?first=0&last=1")
         assert json.loads(body) == [change["steps"][0][1]]
@@ -264,23 +262,19 @@ def test_the_stream_gives_each_change_once_also_after_a_new_start(served: Home, 
         with site.stream(f"/runs/{run}/events", last) as messages:
             kind, _, state = next(messages)
             assert (kind, state) == ("state", {"questions": [], "held": False}), "nothing comes twice"
-            server.add(command("read_file", filename="a.txt"), *FINISH)
-            served.run("resume", run, "read it", "-c", "--accept-claims")
-            news = [next(messages) for _ in range(1)]
-        assert all(int(id) > int(last) for kind, id, _ in news if not kind)
+            read_in(served, server, run)
+            kind, id, _ = next(messages)
+        assert kind or int(id) > int(last)
 
 
 def test_a_damaged_log_is_named_and_the_others_are_listed(served: Home, server: ScriptedServer, site: Site) -> None:
-    server.add(*FINISH)
-    served.run("-c", "-y", "-m", "none", *GOAL)
-    server.add(*FINISH)
-    served.run("-c", "-y", "-m", "none", *GOAL)
-    newest = served.state / "runs" / served.runs[-1] / "events.jsonl"
-    newest.write_bytes(b"{]\n" + newest.read_bytes())
+    oldest, newest = finished(served, server), finished(served, server)
+    log = served.state / "runs" / newest / "events.jsonl"
+    log.write_bytes(b"{]\n" + log.read_bytes())
     with site.stream("/events") as messages:
         rows = {row["id"]: row for row in next(messages)[2]["runs"]}
-    assert rows[served.runs[-1]]["status"] == "damaged" and "events.jsonl:1" in rows[served.runs[-1]]["problem"]
-    assert rows[served.runs[0]]["status"] == "finished"
+    assert rows[newest]["status"] == "damaged" and "events.jsonl:1" in rows[newest]["problem"]
+    assert rows[oldest]["status"] == "finished"
 
 
 # What it can do -----------------------------------------------------------------------------------------------------
@@ -375,15 +369,13 @@ def test_a_run_that_others_made_is_not_continued_from_the_page(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_undo_redo_fork_and_the_next_wish(served: Home, server: ScriptedServer, site: Site) -> None:
-    server.add(WRITE, *FINISH)
-    served.run("-c", "-y", "-m", "none", *GOAL)
-    run, file = served.runs[0], served.folder / "autoagent_workspace/a.txt"
+    run, file = finished(served, server, WRITE), served.folder / "autoagent_workspace/a.txt"
     status, text = site.act(action="undo", run=run)
     assert (status, file.exists()) == (200, False) and "Undone: step 1" in text
     assert site.act(action="undo", run=run, redo=True)[0] == 200 and file.exists()
     assert site.act(action="undo", run=run, to=-1) == (409, "to must be a whole number from 0.")
     assert site.act(action="undo", run="../x")[0] == 409
-    server.add(command("read_file", filename="a.txt"), *FINISH)
+    server.add(READ, *FINISH)
     begun, said = site.act(action="resume", run=run, text="--help")  # a wish, never a flag
     assert begun == 200, said
     question = site.question(run)
@@ -417,14 +409,12 @@ def test_a_memory_is_pinned_and_forgotten(served: Home, site: Site) -> None:
      ("e {}", False), ("e filename", True), ("y -3", False)],
 )  # fmt: skip
 def test_what_needs_the_terminal_of_the_run_is_no_answer_from_elsewhere(text: str, refused: bool) -> None:
-    kind: QuestionKind = "decision"
-    assert bool(refusal(text, OpenQuestion(id="a", run="a", question="?", kind=kind).form)) is refused
+    assert bool(refusal(text, OpenQuestion(id="a", run="a", question="?", kind="decision").form)) is refused
 
 
 # In a browser -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @in_a_browser
 def test_in_a_browser_a_run_is_watched_and_answered_from_two_tabs(
     served: Home, server: ScriptedServer, site: Site, waiting: Callable[[], subprocess.Popen[str]]
@@ -451,15 +441,12 @@ def test_in_a_browser_a_run_is_watched_and_answered_from_two_tabs(
     assert ended(process) == 6
 
 
-@pytest.mark.slow
 @in_a_browser
 def test_in_a_browser_a_stream_that_died_while_the_machine_slept_is_taken_up(
     served: Home, server: ScriptedServer, site: Site
 ) -> None:
     """The server stops, so that the connection is open and silent; the run goes on, and the clock of the page."""
-    server.add(WRITE, *FINISH)
-    served.run("-c", "-y", "-m", "none", "--accept-claims", *GOAL)
-    run, asked = served.runs[0], []
+    run, asked = finished(served, server, WRITE, flags=["--accept-claims"]), []
     with browsing("about:blank", expected="409") as page:
         page.on("request", lambda request: asked.append(request.url))
         page.clock.install()
@@ -469,8 +456,7 @@ def test_in_a_browser_a_stream_that_died_while_the_machine_slept_is_taken_up(
         os.kill(site.pid, signal.SIGSTOP)
         try:
             seen = len(served.log(run))
-            server.add(command("read_file", filename="a.txt"), *FINISH)
-            served.run("resume", run, "read it", "-c", "--accept-claims")
+            read_in(served, server, run)
             page.clock.fast_forward(60_000)
         finally:
             os.kill(site.pid, signal.SIGCONT)
@@ -480,7 +466,6 @@ def test_in_a_browser_a_stream_that_died_while_the_machine_slept_is_taken_up(
     assert asked[-1].endswith(f"/events?after={seen}")
 
 
-@pytest.mark.slow
 @in_a_browser
 def test_in_a_browser_no_line_of_a_difference_is_left_out(
     served: Home, server: ScriptedServer, site: Site, waiting: Callable[[], subprocess.Popen[str]]
@@ -495,22 +480,20 @@ def test_in_a_browser_no_line_of_a_difference_is_left_out(
         assert page.locator("td.cut").all_inner_texts() == ["-- one"]
 
 
-@pytest.mark.slow
 @in_a_browser
 @pytest.mark.parametrize("width", [360, 1280, 2560])
 def test_in_a_browser_nothing_is_wider_than_the_window(
     served: Home, server: ScriptedServer, site: Site, width: int
 ) -> None:
-    server.add(command("write_to_file", filename="a" * 150, text="b" * 5_000), WRITE, *FINISH)
-    served.run("-c", "-y", "-m", "none", "--ai-name", "N" * 300, *GOAL)
+    long = command("write_to_file", filename="a" * 150, text="b" * 5_000)
+    run = finished(served, server, long, WRITE, flags=["--ai-name", "N" * 300])
     with browsing(site.link, width, expected="409") as page:
-        for path in ("/", f"/runs/{served.runs[0]}"):
+        for path in ("/", f"/runs/{run}"):
             page.goto(f"http://{site.host}{path}")
             page.locator("table.list td, article.step").first.wait_for()
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.slow
 @in_a_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_in_a_browser_axe_finds_nothing(
@@ -518,7 +501,7 @@ def test_in_a_browser_axe_finds_nothing(
 ) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    server.add(WRITE, command("read_file", filename="a.txt"), *FINISH)
+    server.add(WRITE, READ, *FINISH)
     waiting()
     site.act(action="answer", question=site.question()["id"], text="y")
     _until(site.question, lambda found: found["command"]["name"] == "read_file")
@@ -531,14 +514,11 @@ def test_in_a_browser_axe_finds_nothing(
             assert not found, [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
 
 
-@pytest.mark.slow
 @in_a_browser
 def test_in_a_browser_the_keyboard_is_enough(served: Home, server: ScriptedServer, site: Site) -> None:
-    server.add(WRITE, *FINISH)
-    served.run("-c", "-y", "-m", "none", *GOAL)
-    file = served.folder / "autoagent_workspace/a.txt"
+    run = finished(served, server, WRITE)
     with browsing(site.link, expected="409") as page:
-        page.goto(f"http://{site.host}/runs/{served.runs[0]}")
+        page.goto(f"http://{site.host}/runs/{run}")
         page.get_by_role("button", name="Undo the last change").wait_for()
         for _ in range(30):
             page.keyboard.press("Tab")
@@ -546,30 +526,26 @@ def test_in_a_browser_the_keyboard_is_enough(served: Home, server: ScriptedServe
                 break
         page.keyboard.press("Enter")
         page.get_by_text("Undone: step 1").first.wait_for()
-        assert not Path(file).exists()
+        assert not (served.folder / "autoagent_workspace/a.txt").exists()
 
 
-@pytest.mark.slow
 @in_a_browser
 def test_in_a_browser_ten_thousand_steps_are_drawn_as_they_are_reached(
     served: Home, server: ScriptedServer, site: Site
 ) -> None:
-    server.add(WRITE, command("read_file", filename="a.txt"), *FINISH)
-    served.run("-c", "-y", "-m", "none", *GOAL)
-    log = served.state / "runs" / served.runs[0] / "events.jsonl"
+    run = finished(served, server, WRITE, READ)
+    log = served.state / "runs" / run / "events.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    before, step, after = ([x for x in lines if x["step"] < 2], [x for x in lines if x["step"] == 2], [])
-    made = [*before]
+    made = [line for line in lines if line["step"] < 2]
     for number in range(2, 10_000):
-        made += [{**line, "step": number, "t": line["t"] + number} for line in step]
-    made += after
+        made += [{**line, "step": number, "t": line["t"] + number} for line in lines if line["step"] == 2]
     log.write_text("".join(json.dumps({**line, "seq": seq}) + "\n" for seq, line in enumerate(made)))
     with browsing(site.link, expected="409") as page:
-        page.goto(f"http://{site.host}/runs/{served.runs[0]}")
+        page.goto(f"http://{site.host}/runs/{run}")
         page.locator("article.step").first.wait_for()
         page.get_by_text(re.compile(r"^(9,999|10,0\d\d) steps")).wait_for(timeout=120_000)
         page.get_by_role("button", name="Newest").click()
         page.locator("#step-9999").wait_for()
-        page.goto(f"http://{site.host}/runs/{served.runs[0]}#step-5000")
+        page.goto(f"http://{site.host}/runs/{run}#step-5000")
         page.locator("#step-5000").wait_for()
         assert page.locator("article.step").count() < 2_000, "only what came near is drawn"
