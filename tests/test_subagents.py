@@ -92,10 +92,15 @@ class Bench:
     def workspace(self) -> Path:
         return self.folder / "workspace"
 
-    def go(self, *, resume: bool = False) -> list[Event]:
-        """The run from its start, or from where it was left, to its end: the events of its own agent."""
+    def go(self, *scripts: Script, resume: bool = False) -> list[Event]:
+        """The run from its start, or from where it was left, to its end: the events of its own agent.
+
+        `scripts` are that of its own agent and of those that it starts, in this order.
+        """
+        self.scripts |= zip(("", "1", "2", "3"), scripts, strict=False)
         state = self.folder / "state"
-        with EventLog.open(state, self.run) if resume else EventLog.create(state) as log:
+        opened = EventLog.open(state, self.run) if resume else EventLog.create(state)
+        with self.interrupts.installed(), opened as log:
             self.run = log.run
             budget = Budget(self.limits)
             with WorkerPool(
@@ -175,30 +180,22 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_its_prompt_says_whose_it_is_and_what_it_is_to_do(bench: Bench) -> None:
-    bench.scripts = {"": [ANNA, WAIT, *DONE], "1": [*DONE]}
-    bench.go()
+    """A prompt that looks like a check is none."""
+    anna = say("start_agent", name="Anna", task="writing", prompt="Write a.txt :: rm -rf x")
+    bench.go([anna, WAIT, *DONE], [*DONE])
     system = bench.models["1"].prompts[0][0].content
     assert "\n\nYou are Anna, who works for Boss: writing\n" in system
-    assert "GOALS:\n1. Write a.txt" in system
+    assert "GOALS:\n1. Write a.txt :: rm -rf x" in system
+    assert bench.orders["1"].task.goals == (Goal("Write a.txt :: rm -rf x", None),)
     assert '"ask_user"' not in system, "the user is the business of the run's own agent"
     assert '"start_agent"' in system
-
-
-def test_a_prompt_that_looks_like_a_check_is_none(bench: Bench) -> None:
-    bench.scripts = {"": [say("start_agent", name="A", task="t", prompt="go :: rm -rf x"), WAIT, *DONE], "1": [*DONE]}
-    bench.go()
-    assert bench.orders["1"].task.goals == (Goal("go :: rm -rf x", None),)
 
 
 def test_it_may_be_handed_fewer_commands_and_never_more_than_its_starter_has(bench: Bench) -> None:
     narrow = say("start_agent", name="A", task="t", prompt="p", commands=["list_files", "start_agent", "list_agents"])
     deeper = say("start_agent", name="B", task="t", prompt="p", commands=["write_to_file"])
-    bench.scripts = {
-        "": [narrow, WAIT, *DONE],
-        "1": [deeper, say("start_agent", name="B", task="t", prompt="p"), WAIT, *DONE],
-        "1.1": [*DONE],
-    }
-    bench.go()
+    bench.scripts = {"1.1": [*DONE]}
+    bench.go([narrow, WAIT, *DONE], [deeper, say("start_agent", name="B", task="t", prompt="p"), WAIT, *DONE])
     assert set(bench.orders["1"].commands) == {"list_files", "task_complete", "start_agent", "list_agents"}
     assert "You have no command 'write_to_file' to hand on" in bench.results("1")[0].text
     assert set(bench.orders["1.1"].commands) == {"list_files", "task_complete"}, "the deepest ones start no others"
@@ -206,8 +203,7 @@ def test_it_may_be_handed_fewer_commands_and_never_more_than_its_starter_has(ben
 
 def test_depth_is_a_limit_of_code_whatever_is_offered(bench: Bench) -> None:
     bench.depth = 1
-    bench.scripts = {"": [ANNA, WAIT, *DONE], "1": [*DONE]}
-    bench.go()
+    bench.go([ANNA, WAIT, *DONE], [*DONE])
     with pytest.raises(CommandError, match="at most 1 deep"):
         bench.orders["1"].mailbox.start("B", "t", "p")
 
@@ -229,8 +225,7 @@ def test_no_more_run_at_once_than_may(bench: Bench) -> None:
         yield WAIT
         yield from DONE
 
-    bench.scripts = {"": boss(), "1": anna, "3": [*DONE]}
-    bench.go()
+    bench.go(boss(), anna, None, [*DONE])
     refused = [result for result in bench.results() if not result.ok and "agents are running" in result.text]
     assert len(refused) == 1
     assert "AUTOAGENT_AGENTS" in refused[0].text
@@ -246,8 +241,8 @@ def test_with_an_agent_end_those_it_has_started(bench: Bench) -> None:
         return say("do_nothing")
 
     boss = chain([ANNA], after(deepest, say("delete_agent", key="1"), *DONE))
-    bench.scripts = {"": boss, "1": [ANNA, WAIT, WAIT], "1.1": endless}
-    bench.go()
+    bench.scripts = {"1.1": endless}
+    bench.go(boss, [ANNA, WAIT, WAIT])
     assert re.match(r"1\. Anna: ended \(stopped\) after \d steps?: Ended by Boss\.", bench.results()[1].text)
     assert [bench.log(key)[-1].type for key in ("1", "1.1")] == ["ended", "ended"]
     assert sorted(bench.put_away) == ["1", "1.1"]
@@ -262,8 +257,7 @@ def test_what_does_not_let_go_is_left_and_records_nothing_more(bench: Bench) -> 
         gate.wait(PATIENCE)
         return say("write_to_file", filename="late.txt", text="x")
 
-    bench.scripts = {"": chain([ANNA], after(asked, say("delete_agent", key="1"), *DONE)), "1": hanging}
-    bench.go()
+    bench.go(chain([ANNA], after(asked, say("delete_agent", key="1"), *DONE)), hanging)
     gate.set()
     for thread in threading.enumerate():
         if thread.name == "agent 1":
@@ -281,9 +275,8 @@ def test_what_an_agent_waits_for_is_let_go_when_it_is_to_end(bench: Bench) -> No
         assert gate.wait(PATIENCE)
         return say("do_nothing")
 
-    bench.scripts = {"": chain([ANNA], after(asked, *DONE)), "1": hanging}
     began = time.monotonic()
-    bench.go()
+    bench.go(chain([ANNA], after(asked, *DONE)), hanging)
     assert time.monotonic() - began < PATIENCE / 2
     assert bench.log("1")[-1].status == "stopped"
 
@@ -303,8 +296,7 @@ def talk(bench: Bench, *messages: str) -> None:
         told.set()
         yield from (WAIT, *others, *DONE)
 
-    bench.scripts = {"": boss(), "1": anna()}
-    bench.go()
+    bench.go(boss(), anna())
 
 
 def test_a_message_is_read_before_the_next_step_and_is_no_word_of_the_user(bench: Bench) -> None:
@@ -318,8 +310,7 @@ def test_a_message_is_read_before_the_next_step_and_is_no_word_of_the_user(bench
 
 def test_what_a_sub_agent_says_is_as_untrusted_as_what_it_has_read(bench: Bench) -> None:
     bench.origins = {"1": Origin("private, https://evil.example/", trusted=False)}
-    bench.scripts = {"": [ANNA, WAIT, say("list_agents"), *DONE], "1": [*DONE]}
-    events = bench.go()
+    events = bench.go([ANNA, WAIT, say("list_agents"), *DONE], [*DONE])
     news = next(event for event in events if isinstance(event, AgentMessage))
     labels = {"untrusted": "https://evil.example/", "private": True}
     assert labels.items() <= news.data.items()
@@ -343,7 +334,7 @@ def test_what_is_said_to_a_sub_agent_carries_on_what_its_starter_has_read(bench:
 class Person(Allow):
     """Answers in the thread that asks, and keeps which that was."""
 
-    def __init__(self, answers: list[Verdict | BaseException], threads: list[str]) -> None:
+    def __init__(self, answers: list[Verdict], threads: list[str]) -> None:
         super().__init__()
         self._answers, self._threads = answers, threads
 
@@ -351,10 +342,7 @@ class Person(Allow):
         if not proposal.agent:
             return Verdict(True, "user")
         self._threads.append(threading.current_thread().name)
-        answer = self._answers.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+        return self._answers.pop(0)
 
 
 def test_its_questions_are_asked_in_the_thread_of_the_run_and_name_it(bench: Bench) -> None:
@@ -362,15 +350,8 @@ def test_its_questions_are_asked_in_the_thread_of_the_run_and_name_it(bench: Ben
     answers = [Verdict(False, "user", "Use b.txt."), *[Verdict(True, "user")] * 3]
     bench.asks = lambda proposal: True
     bench.authorizer = lambda: Person(answers, threads)
-    bench.scripts = {
-        "": [ANNA, WAIT, *DONE],
-        "1": [
-            say("write_to_file", filename="a.txt", text="x"),
-            say("write_to_file", filename="b.txt", text="x"),
-            *DONE,
-        ],
-    }
-    bench.go()
+    writes = (say("write_to_file", filename=name, text="x") for name in ("a.txt", "b.txt"))
+    bench.go([ANNA, WAIT, *DONE], [*writes, *DONE])
     assert [path.name for path in bench.workspace.iterdir()] == ["b.txt"]
     assert {proposal.agent for proposal in bench.listener.proposals} == {"Anna (1)"}
     assert set(threads) == {threading.current_thread().name}
@@ -396,8 +377,7 @@ def test_one_that_waits_for_an_answer_is_ended_with_the_run(bench: Bench) -> Non
         return say("do_nothing")
 
     bench.asks = asks
-    bench.scripts = {"": boss(), "1": anna}
-    events = bench.go()
+    events = bench.go(boss(), anna)
     assert events[-1].status == "setup"
     assert bench.log("1")[-1].status == "stopped"
     assert not bench.results("1")
@@ -455,8 +435,7 @@ def test_the_ceiling_of_the_run_holds_over_all_and_a_share_over_its_agent(bench:
     bench.limits = RunLimits(tokens=40_000)
     bench.usage = Usage(1000, 0, 0, 0.0)
     many = [say("write_to_file", filename=f"{n}.txt", text="x") for n in range(40)]
-    bench.scripts = {"": [ANNA, WAIT, *many], "1": many}
-    events = bench.go()
+    events = bench.go([ANNA, WAIT, *many], many)
     assert bench.log("1")[-1].status == "budget"
     assert events[-1].status == "budget"
     tally = RunStats()
@@ -481,29 +460,19 @@ def test_one_for_which_there_is_no_thread_takes_no_place(bench: Bench, monkeypat
         yield from DONE
 
     bench.at_once = 1
-    bench.scripts = {"": boss(), "2": [*DONE]}
-    bench.go()
+    bench.go(boss(), None, [*DONE])
     assert bench.results()[0].text == "The agent cannot be started: can't start new thread."
     assert bench.results()[1].ok
 
 
 def test_one_that_cannot_be_built_never_was(bench: Bench) -> None:
-    bench.scripts = {"": [ANNA, say("list_agents"), *DONE], "1": SetupError("there is no key")}
-    bench.go()
+    bench.go([ANNA, say("list_agents"), *DONE], SetupError("there is no key"))
     assert bench.results()[0].text == "The agent cannot be started: there is no key"
     assert bench.results()[1].text == "You have started no agent."
     assert not bench.log("1")
 
 
-class SignalledBench(Bench):
-    """Takes signals as the program does."""
-
-    def go(self, *, resume: bool = False) -> list[Event]:
-        with self.interrupts.installed():
-            return super().go(resume=resume)
-
-
-class InterruptedBench(SignalledBench):
+class InterruptedBench(Bench):
     """Ctrl-C comes while a sub-agent is built, which takes until it is told to end."""
 
     @contextmanager
@@ -516,15 +485,7 @@ class InterruptedBench(SignalledBench):
             yield built
 
 
-def test_one_whose_start_is_interrupted_does_not_run_on_unknown(tmp_path: Path) -> None:
-    bench = InterruptedBench(tmp_path, {"": [ANNA, WAIT, *DONE], "1": [*DONE]})
-    bench.go()
-    assert bench.results()[0].text == "Interrupted by the user; it may have run in part."
-    assert bench.results()[1].text == "You have started no agent."
-    assert (bench.log("1")[-1].status, bench.log("1")[-1].reason) == ("stopped", "Its start was interrupted.")
-
-
-class InterruptedOnceBuiltBench(SignalledBench):
+class InterruptedOnceBuiltBench(Bench):
     """Ctrl-C comes when a sub-agent has just been built and begins to run."""
 
     @contextmanager
@@ -534,12 +495,19 @@ class InterruptedOnceBuiltBench(SignalledBench):
         signal.raise_signal(signal.SIGINT)
 
 
-def test_one_that_runs_when_its_start_is_interrupted_is_known(tmp_path: Path) -> None:
-    bench = InterruptedOnceBuiltBench(tmp_path, {"": [ANNA, WAIT, *DONE], "1": [*DONE]})
-    bench.go()
+@pytest.mark.parametrize(
+    ("kind", "listed", "end"),
+    [(InterruptedBench, "You have started no agent.", ("stopped", "Its start was interrupted.")),
+     (InterruptedOnceBuiltBench, r"1\. Anna.*", ("finished", "all done"))],
+)  # fmt: skip
+def test_one_whose_start_is_interrupted_does_not_run_on_unknown(
+    tmp_path: Path, kind: type[Bench], listed: str, end: tuple[str, str]
+) -> None:
+    bench = kind(tmp_path)
+    bench.go([ANNA, WAIT, *DONE], [*DONE])
     assert bench.results()[0].text == "Interrupted by the user; it may have run in part."
-    assert bench.results()[1].text.startswith("1. Anna")
-    assert bench.log("1")[-1].status == "finished"
+    assert re.fullmatch(listed, bench.results()[1].text, re.DOTALL)
+    assert (bench.log("1")[-1].status, bench.log("1")[-1].reason) == end
 
 
 @pytest.mark.parametrize("fault", [ZeroDivisionError, SystemExit])
@@ -547,15 +515,13 @@ def test_a_fault_in_one_agent_ends_that_one_alone(bench: Bench, fault: type[Base
     def broken(messages: Sequence[Message]) -> str:
         raise fault("a fault of ours")
 
-    bench.scripts = {"": [ANNA, WAIT, *DONE], "1": broken}
-    events = bench.go()
+    events = bench.go([ANNA, WAIT, *DONE], broken)
     assert events[-1].status == "finished"
     assert (bench.log("1")[-1].status, bench.log("1")[-1].reason) == ("failed", f"{fault.__name__}: a fault of ours")
 
 
 def test_an_unknown_key_is_told_together_with_those_there_are(bench: Bench) -> None:
-    bench.scripts = {"": [say("delete_agent", key="7"), ANNA, say("delete_agent", key="7"), *DONE], "1": [*DONE]}
-    bench.go()
+    bench.go([say("delete_agent", key="7"), ANNA, say("delete_agent", key="7"), *DONE], [*DONE])
     assert bench.results()[0].text == "There is no agent '7'; you have started none."
     assert bench.results()[2].text == "There is no agent '7'; the keys are 1."
 
@@ -565,8 +531,7 @@ def test_an_unknown_key_is_told_together_with_those_there_are(bench: Bench) -> N
 
 def test_a_resumed_run_lists_those_that_ended_with_the_program_and_counts_what_they_spent(bench: Bench) -> None:
     bench.usage = Usage(100, 0, 0, 0.25)
-    bench.scripts = {"": [ANNA, WAIT, *DONE], "1": [say("do_nothing", "Half of it is there."), *DONE]}
-    bench.go()
+    bench.go([ANNA, WAIT, *DONE], [say("do_nothing", "Half of it is there."), *DONE])
     path = bench.folder / "state" / "runs" / bench.run / "events.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     second = next(n for n, event in enumerate(bench.log()) if event.agent == "1" and event.step == 2)
