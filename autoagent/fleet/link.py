@@ -31,7 +31,7 @@ from autoagent.core.codec import event_to_dict
 from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import ForUser, StateError, StopRun
 from autoagent.core.events import Event
-from autoagent.core.model import Asking, Completion, Message
+from autoagent.core.model import Asking, Completion, Message, Usage
 from autoagent.core.protocols import Model, RequestOptions
 from autoagent.core.task import Outcome, Status
 from autoagent.fleet.engine import GRACE_SECONDS
@@ -154,6 +154,7 @@ class MeteredModel:
         self._head = head
         self._count = counter(model.name)
         self._has_probed = False
+        self._probe_usage = Usage()  # until it is taken
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
@@ -164,12 +165,23 @@ class MeteredModel:
         if self._has_probed:
             return self._model.asking
         grant = self._reserve(PROBE_TOKENS, PROBE_TOKENS, lambda: None)
+        usage = None
         try:
             asking = self._model.asking
             self._has_probed = True
+            usage = self._model.take_usage()
+            self._probe_usage += usage
             return asking
-        finally:  # the cost is known once the run logs it
-            self._head.tell("unsettled", n=grant["n"])
+        finally:
+            if usage == Usage():  # nothing that the run would log
+                self._head.tell("settle", n=grant["n"], usd=0.0, prompt=0, completion=0)
+            else:  # the cost is known once the run logs it
+                self._head.tell("unsettled", n=grant["n"])
+
+    def take_usage(self) -> Usage:
+        """See protocols.Model."""
+        usage, self._probe_usage = self._probe_usage + self._model.take_usage(), Usage()
+        return usage
 
     def complete(self, messages: Sequence[Message], **options: Unpack[RequestOptions]) -> Completion:
         """See protocols.Model. Raises StopRun if the fleet's budget does not cover the call."""

@@ -11,10 +11,12 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from driver import PATIENCE, ROOT, Hanging, Home
-from fakes import all_met
+from fakes import ScriptedModel, all_met
 from fleets import (
     CALLS,
     CENTS,
@@ -35,10 +37,11 @@ from fleets import (
 from server import Fault, Reply, ScriptedServer, command
 
 from autoagent.core.errors import SettingsError, StateError
-from autoagent.core.model import Price
+from autoagent.core.model import Price, Usage
 from autoagent.fleet import Fleet
 from autoagent.fleet.lead import variables_of
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
+from autoagent.fleet.link import MeteredModel
 
 
 def test_all_tasks_are_done_each_in_a_folder_of_its_own(home: Home, server: ScriptedServer) -> None:
@@ -428,6 +431,17 @@ def test_a_call_of_unknown_cost_stays_reserved_while_its_run_logs_other_events()
     now[0] = 11.0
     ledger.add_logged_cost("t", 0.0, 0)
     assert asks(ledger, 2, run="u") == [(2, True)], "a call that has cost nothing is never logged"
+
+
+@pytest.mark.parametrize(("usage", "op"), [(Usage(), "settle"), (Usage(100, 10, 0, 0.1), "unsettled")])
+def test_a_model_that_was_not_asked_how_to_ask_it_leaves_nothing_reserved(usage: Usage, op: str) -> None:
+    told: list[str] = []
+    head: Any = SimpleNamespace(ask=lambda *args, **fields: {"n": 1}, tell=lambda op, **fields: told.append(op))
+    model = ScriptedModel([])
+    model.take_usage = [Usage(), usage].pop
+    metered = MeteredModel(model, head)
+    assert (metered.asking, told) == (model.asking, [op])
+    assert metered.take_usage() == usage, "the run charges it"
 
 
 def test_a_reply_shorter_than_reserved_makes_no_room_beyond_its_minute() -> None:
