@@ -14,7 +14,7 @@ import click
 
 from autoagent.core.errors import StateError
 from autoagent.fleet.record import LOCK_FILE, check_made_here, holder_of, read_record
-from autoagent.fleet.results import as_csv, difference, listed, summary, summary_line
+from autoagent.fleet.results import as_csv, difference, result_rows, summary, summary_line
 from autoagent.fleet.task_list import MAX_BYTES
 from autoagent.terminal.output import echo, echo_json
 from autoagent.text.text_file import write_text
@@ -52,9 +52,9 @@ class FleetGroup(click.Group):
         return super().parse_args(ctx, args if names_command else ["run", *args])
 
 
-def lead(ctx: click.Context, tasks: Path | bytes | None, out: Path | None, flags: dict[str, Any]) -> None:
-    """Lead a fleet to its end."""
-    from autoagent.fleet.lead import Fleet
+def run_fleet(ctx: click.Context, tasks: Path | bytes | None, out: Path | None, flags: dict[str, Any]) -> None:
+    """Lead a fleet to its end, and exit."""
+    from autoagent.fleet.fleet import Fleet
 
     as_json = bool(flags.pop("json_output", False))
     with Fleet(tasks, out=out or "", json=as_json, events=as_json, **flags) as fleet:
@@ -100,7 +100,7 @@ def leading_commands(
         end at their next call; a second Ctrl-C ends them at once. `autoagent fleet resume DIR` continues.
         """
         tasks = sys.stdin.buffer.read(MAX_BYTES + 1) if str(file) == "-" else file
-        lead(ctx, tasks, out, collect_flags(ctx.obj or {}, given))
+        run_fleet(ctx, tasks, out, collect_flags(ctx.obj or {}, given))
 
     @click.command("resume", epilog=EXIT_CODES_HELP)
     @folder_argument
@@ -112,7 +112,7 @@ def leading_commands(
 
         To run without asking, give -c again. Limits given here replace the fleet's.
         """
-        lead(ctx, None, folder, collect_flags(ctx.obj or {}, given))
+        run_fleet(ctx, None, folder, collect_flags(ctx.obj or {}, given))
 
     return run, resume
 
@@ -125,11 +125,11 @@ def status(folder: Path, as_json: bool) -> None:
     state, head = read_record(folder), holder_of(folder / LOCK_FILE)
     figures = summary(state.rows.values())
     if as_json:
-        echo_json({"summary": figures, "head": head, "runs": listed(state)})
+        echo_json({"summary": figures, "head": head, "runs": result_rows(state)})
         return
     for row in state.rows.values():
         if row.state == "running" or (row.state == "done" and not row.finished):
-            status_word = "interrupted" if row.state == "running" and not head else row.stands
+            status_word = "interrupted" if row.state == "running" and not head else row.current_status
             echo(f"{row.job.id}  {status_word}  {row.reason}".rstrip())
     echo(summary_line(figures))
     echo(f"Process {head} is running it." if head else "No process is running it now.")
@@ -157,7 +157,7 @@ def stop(folder: Path, now: bool) -> None:
 def results(ctx: click.Context, folder: Path, as_json: bool, csv_file: str | None) -> None:
     """Show how each run in DIR ended, with its evidence and cost."""
     state = read_record(folder)
-    rows, totals = listed(state), summary(state.rows.values())
+    rows, totals = result_rows(state), summary(state.rows.values())
     if as_json:
         echo_json({"summary": totals, "runs": rows})
     elif csv_file == "-":
@@ -202,7 +202,7 @@ def worker_command(
     @click.pass_context
     def worker(ctx: click.Context, descriptor: int, folder: str) -> None:
         """Run the orders of a fleet's head over an inherited socket. FOLDER is the run's local folder, if any."""
-        from autoagent.fleet.link import join_fleet
+        from autoagent.fleet.worker import join_fleet
 
         with join_fleet(descriptor, folder) as order:
             flags = {**(ctx.obj or {}), **order["given"]}

@@ -15,8 +15,11 @@ from pathlib import Path
 
 from autoagent.core.errors import StateError
 
-OUTPUT_FILE = "output.txt"  # of a worker
+OUTPUT_FILE, WORKER_LOCK_FILE = "output.txt", "worker.lock"  # in the folder of a run
 GRACE_SECONDS = 5.0  # from asking a worker to end, or the end of its connection, to SIGKILL
+LEASE_SECONDS = 20.0
+"""How long a worker on another machine continues without its head: longer than the network or a busy head may stall,
+and no longer than a user would wait for a lost run to resume."""
 
 
 class WorkerProcess:

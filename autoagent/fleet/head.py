@@ -31,10 +31,17 @@ from autoagent import __version__
 from autoagent.core.errors import StateError
 from autoagent.core.model import Price
 from autoagent.core.task import Status
-from autoagent.fleet.engine import GRACE_SECONDS, OUTPUT_FILE, Engine, NoWorker, WorkerProcess
+from autoagent.fleet.engine import (
+    GRACE_SECONDS,
+    LEASE_SECONDS,
+    OUTPUT_FILE,
+    WORKER_LOCK_FILE,
+    Engine,
+    NoWorker,
+    WorkerProcess,
+)  # fmt: skip
 from autoagent.fleet.folder_copy import FolderSender, receive
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
-from autoagent.fleet.link import LEASE_SECONDS, LOCK_FILE
 from autoagent.fleet.record import FleetRecord, FleetState, Row, RunTally, holder_of, tally_of
 
 MAX_LINE_BYTES = 64_000_000  # of one message of a worker
@@ -67,7 +74,7 @@ class Worker:
     has_order: bool = False
     copy: Path | None = None  # the local copy of its folder, if it works on another machine
     lease_end: float = 0.0  # when the head may reassign its run
-    is_told_to_stop: bool = False
+    has_stop_order: bool = False
     kill_time: float = math.inf
 
     def renew_lease(self) -> None:
@@ -395,8 +402,8 @@ class Head:
         """If the fleet is stopped, end the workers: at their next call, or at once."""
         now = time.monotonic()
         for worker in self._workers.values():
-            if self.stops and not worker.is_told_to_stop:
-                worker.is_told_to_stop = True
+            if self.stops and not worker.has_stop_order:
+                worker.has_stop_order = True
                 if worker.has_order:
                     self._send(worker, {"stop": STOPPED})
                 if worker.asks_about or (self._engine.needs_leases and not worker.has_order):
@@ -478,7 +485,7 @@ def fill_workspace(row: Row, folder: Path, excluded: Collection[Path]) -> None:
 
 def end_orphans(state: FleetState) -> None:
     """End the workers of a killed head: let them finish their step, then send signals."""
-    locks = [state.folder(row) / LOCK_FILE for row in state.rows.values()]
+    locks = [state.folder(row) / WORKER_LOCK_FILE for row in state.rows.values()]
     for lock in locks:
         deadline = time.monotonic() + 2 * GRACE_SECONDS
         while (pid := holder_of(lock)) and time.monotonic() < deadline + GRACE_SECONDS:

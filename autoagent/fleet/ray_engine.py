@@ -180,7 +180,7 @@ class RayEngine(Engine):
         self.nonce, self._is_marked = secrets.token_hex(16), False
         self._has_joined = not ray.is_initialized()
         if self._has_joined:
-            join(address)
+            join_cluster(address)
         self._nonce_file = out / NONCE_FILE
         self.relay_class = ray.remote(num_cpus=CPUS, scheduling_strategy="SPREAD")(Relay)
         self.loop = asyncio.new_event_loop()
@@ -205,7 +205,7 @@ class RayEngine(Engine):
             ray.shutdown()
 
 
-def join(address: str) -> None:
+def join_cluster(address: str) -> None:
     """Join a cluster. If that fails, raises StateError with the reason in a line."""
     import ray
     from ray._private import worker as ray_worker
@@ -216,7 +216,7 @@ def join(address: str) -> None:
         ray_worker.print_to_stdstream = lambda *args, **kwargs: None
     try:
         if address == "auto" and not os.environ.get("RAY_ADDRESS"):
-            address = own_cluster()
+            address = find_trusted_cluster()
         parts = urlsplit(address if "://" in address else f"//{address}")
         if parts.hostname and parts.port:  # Ray itself would try for minutes
             socket.create_connection((parts.hostname, parts.port), CONNECT_SECONDS).close()
@@ -233,7 +233,7 @@ def join(address: str) -> None:
         raise StateError(f"The Ray cluster at {address!r} cannot be joined: {reason}") from error
 
 
-def own_cluster() -> str:
+def find_trusted_cluster() -> str:
     """Return the address of a cluster that this user or root runs on this machine. Raises ConnectionError if none.
 
     Ray itself would accept any user's cluster, found by a world-writable file or by any process, and send it the keys.

@@ -62,10 +62,10 @@ class Row:
 
     @property
     def finished(self) -> bool:
-        return self.stands == Status.FINISHED
+        return self.current_status == Status.FINISHED
 
     @property
-    def stands(self) -> str:
+    def current_status(self) -> str:
         """Return the status of a run that is over, else `waiting` or `running`."""
         return self.status if self.state == "done" else self.state
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 FORMULA = re.compile(r"[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]")  # the start of a cell that a spreadsheet would compute
 
 
-def listed(state: FleetState) -> list[dict[str, Any]]:
+def result_rows(state: FleetState) -> list[dict[str, Any]]:
     """Return the runs as JSON objects."""
     return [
         {
             "id": row.job.id,
             "task": row.job.task,
             "attempt": row.attempt,
-            "status": row.stands,
+            "status": row.current_status,
             "known": list(row.known),
             "steps": row.steps,
             "tokens": row.tokens,
@@ -103,7 +103,7 @@ def difference(a_rows: Sequence[Row], b_rows: Sequence[Row]) -> list[dict[str, A
     changes = []
     for id in dict.fromkeys((*a_by_id, *b_by_id)):
         a, b = a_by_id.get(id), b_by_id.get(id)
-        row: dict[str, Any] = {"id": id, "a": a.stands if a else "-", "b": b.stands if b else "-"}
+        row: dict[str, Any] = {"id": id, "a": a.current_status if a else "-", "b": b.current_status if b else "-"}
         if a is not None and b is not None:
             row |= {"steps": b.steps - a.steps, "tokens": b.tokens - a.tokens, "usd": round(b.usd - a.usd, 6)}
         changes.append(row)

@@ -70,15 +70,23 @@ class TaskList:
 def read_tasks(path: Path, settings: Settings, piped: bytes | None = None) -> TaskList:
     """Read a task file, or `piped`, its bytes from standard input. Raises SettingsError."""
     is_piped = piped is not None
-    raw = read_bounded(path) if piped is None else piped
+    if piped is not None:
+        raw = piped
+    else:
+        try:
+            with open_regular(path) as file:
+                raw = file.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            raise SettingsError(f"{path}: no such file; docs/scale.md has an example.") from None
+        except OSError as error:
+            raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from error
     if len(raw) > MAX_BYTES:
         raise SettingsError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB; split it.")
     text = decode(path, raw)
     defaults: Mapping[str, YamlEntry] = {}
-    is_json_lines = path.suffix == ".jsonl" or (is_piped and text.lstrip().startswith("{"))
     if path.suffix == ".csv":
         tasks = csv_tasks(path, text)
-    elif is_json_lines:
+    elif path.suffix == ".jsonl" or (is_piped and text.lstrip().startswith("{")):
         defaults, tasks = json_tasks(path, text)
     else:
         mapping = mapping_of(text, path, ("defaults", "tasks"), "key of a task file")
@@ -271,17 +279,6 @@ class TaskReader:
         file = place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place
         line = entry.node.start_mark.line + 1
         self.untrusted.append(UntrustedValue(file=str(file), line=line, name=name, value=value, about=reason))
-
-
-def read_bounded(path: Path) -> bytes:
-    """Read a task file up to its maximum size. Raises SettingsError if it cannot be read."""
-    try:
-        with open_regular(path) as file:
-            return file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise SettingsError(f"{path}: no such file; docs/scale.md has an example.") from None
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror}.") from error
 
 
 def json_tasks(path: Path, text: str) -> tuple[Mapping[str, YamlEntry], list[YamlEntry]]:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.events import Hired
 from autoagent.fleet.record import events_of, read_record
-from autoagent.fleet.results import listed, summary, summary_line
+from autoagent.fleet.results import result_rows, summary, summary_line
 from autoagent.log.reader import find_run, read
 from autoagent.text.figures import counted
 from autoagent.text.sanitize import escape, escape_json
@@ -47,7 +47,7 @@ def write_fleet_report(out: Path, target: Path | None) -> str:
     target = target or Path(f"{name}.html")
     folder = target.with_name(f"{target.stem}-runs")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    rows, problems = listed(state), []
+    rows, problems = result_rows(state), []
     for fields, row in zip(rows, state.rows.values(), strict=True):
         home, page_file, fields["link"] = state.folder(row), folder / f"{row.job.id}.html", ""
         try:

@@ -17,7 +17,7 @@ from raylets import Raylets
 from server import Command, Request, ScriptedServer, command
 
 from autoagent.fleet.folder_copy import receive
-from autoagent.fleet.ray_engine import own_cluster
+from autoagent.fleet.ray_engine import find_trusted_cluster
 
 
 @pytest.mark.parametrize("id", ["fleet.jsonl", "fleet.lock", "fleet.nonce", "Fleet.Jsonl"])
@@ -131,7 +131,7 @@ def test_no_cluster_of_another_user_is_joined() -> None:
     argv = ["/opt/raylet", "-c", "read x", "--gcs-address=127.0.0.1:9"]
     with subprocess.Popen(argv, executable="/bin/sh", stdin=subprocess.PIPE, user=nobody.ID, group=nobody.ID) as other:
         with suppress(ConnectionError):
-            assert own_cluster() != "127.0.0.1:9"
+            assert find_trusted_cluster() != "127.0.0.1:9"
         other.kill()
 
 

@@ -39,9 +39,9 @@ from server import Fault, Reply, ScriptedServer, command
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.model import Price, Usage
 from autoagent.fleet import Fleet
-from autoagent.fleet.lead import variables_of
+from autoagent.fleet.fleet import variables_of
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
-from autoagent.fleet.link import MeteredModel
+from autoagent.fleet.metered_model import MeteredModel
 
 
 def test_all_tasks_are_done_each_in_a_folder_of_its_own(home: Home, server: ScriptedServer) -> None:

@@ -30,8 +30,7 @@ from fleets import (
 from raylets import Raylets, below, free_port, in_memory, named
 from server import ScriptedServer, command
 
-from autoagent.fleet.engine import GRACE_SECONDS
-from autoagent.fleet.link import LEASE_SECONDS
+from autoagent.fleet.engine import GRACE_SECONDS, LEASE_SECONDS
 
 WORKER, RELAY, RAYLET = b"autoagent fleet worker", b"ray::Relay", b"/raylet "
 
