@@ -57,7 +57,6 @@ class ScriptedEndpoint:
             return 200, _completion(self.replies.pop(0))
 
     def close(self) -> None:
-        """Stop listening."""
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()

@@ -349,7 +349,7 @@ def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, 
         if own_workspace is not workspace:
             own_tainted = TaintedFiles(settings.state_dir / "taint.jsonl", own_workspace.root)
             own_tainted.inherit(workspace.root, (), 0)
-        description = describe(worker.task, settings, worker_model, worker_registry, worker.earlier_start, plan.texts)
+        description = describe(worker.task, settings, worker_model, worker_registry, worker.state.start, plan.texts)
         limits = dataclasses.asdict(worker.budget.limits)
         guard = ExfiltrationGuard(own_tainted, specs, network=settings.sandbox_network, origin=worker.task_origin)
         models = worker_model, worker_model

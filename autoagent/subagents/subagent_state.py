@@ -40,7 +40,6 @@ class SubAgentState:
         self._is_private = False
 
     def add(self, event: Event) -> None:
-        """Apply an event."""
         self.step = max(self.step, event.step)
         self.updated = event.t
         if isinstance(event, Labelled):

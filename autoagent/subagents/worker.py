@@ -246,8 +246,8 @@ class Mailbox:
         """
         names = {name: spec.name for spec in self._commands for name in (spec.name, *spec.aliases)}
         if unknown := [name for name in requested_names if name not in names]:
-            own_names = ", ".join(spec.name for spec in self._commands)
-            raise CommandError(f"You have no command {unknown[0]!r} to hand on; yours are: {own_names}.")
+            available_names = ", ".join(spec.name for spec in self._commands)
+            raise CommandError(f"You have no command {unknown[0]!r} to hand on; yours are: {available_names}.")
         chosen_names = {names[name] for name in requested_names or names}
         is_deepest = self._depth + 1 >= self.pool.depth
         return tuple(
@@ -265,10 +265,10 @@ class RunningWorker:
 
     `stop_outcome` is set when it is to end, and `outcome` once it has ended. `task_origin` is the source of its task,
     and `origin` returns the source of its words after all it has read. `earlier_state` is its state in an earlier
-    process, if it continues from there, and `earlier_start` its start there. `authorizer` refers its questions to the
-    run's own agent, where `approver` decides them. The pool sets both, and `log`. `interruptible` wraps everything that
-    may be interrupted, and `when_stopped` registers a function that releases a waiting agent from another thread.
-    `build`, if any, builds a runner other than an Agent. The end of a sub-agent that `is_awaited` is not announced.
+    process, if it continues from there. `authorizer` refers its questions to the run's own agent, where `approver`
+    decides them. The pool sets both, and `log`. `interruptible` wraps everything that may be interrupted, and
+    `when_stopped` registers a function that releases a waiting agent from another thread. `build`, if any, builds a
+    runner other than an Agent. The end of a sub-agent that `is_awaited` is not announced.
     """
 
     log: Recorder
@@ -287,7 +287,6 @@ class RunningWorker:
         self.state = self.earlier_state or SubAgentState(key, task)
         self.state.outcome = None
         self.task = self.state.task
-        self.earlier_start = self.earlier_state.start if self.earlier_state else None
         self.mailbox = Mailbox(starter.pool, self, task.name, commands, budget)
         self.mailbox.isolation = starter.isolation
         self.listener = _StoppableListener(self.check)

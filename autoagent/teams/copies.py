@@ -78,7 +78,6 @@ class Copies:
             return copy
 
     def has(self, name: str) -> bool:
-        """Return whether there is a copy of this name."""
         return (self._folder / name / "base").is_file()
 
     def merge(self, name: str) -> MergeResult:

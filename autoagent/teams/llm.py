@@ -48,7 +48,6 @@ class Llm:
         self._ask = ask  # takes a prompt and a system message, '' for the role's
 
     async def aask(self, msg: str, system_msgs: Sequence[str] | None = None, **_: Any) -> str:
-        """Return the answer to a prompt."""
         return await self._ask(str(msg), "\n".join(system_msgs or ()))
 
     async def aask_batch(self, msgs: Sequence[str], **_: Any) -> str:
@@ -91,7 +90,6 @@ class ActionNode:
 
     @classmethod
     def from_pydantic(cls, model: Any, key: str | None = None) -> ActionNode:
-        """Return the node of a pydantic class."""
         return cls(model, key)
 
     async def fill(self, *, req: str, llm: Llm, **_: Any) -> ActionNode:

@@ -51,7 +51,6 @@ class Memory:
         return newest
 
     def clear(self) -> None:
-        """Delete all messages."""
         self._cleared.append((self._messages, self._ids))
         self._messages, self._ids = {}, {}
         self.changes.append(("clear", None))
@@ -77,11 +76,9 @@ class Memory:
         return [message for message in self if message.role == role]
 
     def get_by_content(self, content: str) -> list[Message]:
-        """Return the messages that contain this text."""
         return [message for message in self if content in message.content]
 
     def get_by_action(self, action: Any) -> list[Message]:
-        """Return the messages caused by an action."""
         return [message for message in self if message.cause_by == cause_of(action)]
 
     def get_by_actions(self, actions: Iterable[Any]) -> list[Message]:

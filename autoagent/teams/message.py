@@ -96,7 +96,6 @@ class Message:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Message:
-        """Return the message from its form in the log."""
         message = cls(**{name: record[name] for name in _LOGGED_FIELDS})
         message.origin = Origin(str(record.get("source", "")), bool(record.get("trusted", True)))
         message.restore(record.get("extra", {}))

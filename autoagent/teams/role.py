@@ -167,7 +167,6 @@ class Role:
             self.states.append(f"{number}. {action}")
 
     def set_action(self, action: Action | type[Action]) -> None:
-        """Add an action after the others."""
         self.set_actions([*self.actions, action])
 
     def watch(self, actions: Iterable[Any]) -> None:
@@ -265,7 +264,6 @@ class Role:
         self.rc.todo = self.actions[state] if state >= 0 else None
 
     def set_todo(self, value: Action | None) -> None:
-        """Set its next action."""
         self.rc.todo = value
         self.rc.state = self.actions.index(value) if value in self.actions else -1
 

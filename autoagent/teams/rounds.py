@@ -192,10 +192,10 @@ class TeamRun:
         from autoagent.teams.verdict import verdict
 
         history = self._env.history.get()
-        was_told = self._env.round >= self._until or any(id.startswith("Verifier.") for id in self._announced_ids)
+        may_object = self._env.round < self._until and not any(id.startswith("Verifier.") for id in self._announced_ids)
         outcome, objection = yield from verdict(
             self._run, self._env.round, history[-1].content if history else "", reason,
-            is_planned=is_planned or self._end_message is not None, was_told=was_told,
+            is_planned=is_planned or self._end_message is not None, may_object=may_object,
         )  # fmt: skip
         if objection is None:
             raise StopRun(outcome)

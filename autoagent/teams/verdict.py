@@ -51,12 +51,12 @@ def team_state(run: OpenedRun, step: int) -> State:
 
 
 def verdict(
-    run: OpenedRun, step: int, answer: str, reason: str, *, is_planned: bool, was_told: bool
+    run: OpenedRun, step: int, answer: str, reason: str, *, is_planned: bool, may_object: bool
 ) -> Generator[Event, None, tuple[Outcome, Message | None]]:
     """Yield the events of a judgement. Return the outcome, and a message on missing work if the team should continue.
 
     `answer` is the team's last message. An end that `is_planned` needs no verdict, unless an agent of a role has not
-    done its work. A team that `was_told` the verifier's objection is not told again.
+    done its work. If the verifier `may_object`, its objection sends the team back to work.
     """
     start, tools, policy = run.plan.start, run.tools, run.policy
     newest = newest_work(run.log.events())
@@ -77,7 +77,7 @@ def verdict(
         call = SideCall(state, policy.verifier, run.plan.console)
         [goal_verdict] = yield from Verification(state, call).judge([0], tools.context.workspace, answer)
         finding = f"{goal_verdict.finding}: {goal_verdict.why}"
-        if goal_verdict.finding == "not met" and not was_told:
+        if goal_verdict.finding == "not met" and may_object:
             objection = f"The work is not done yet. A check of it found: {state.guard.quote(goal_verdict.why)}"
             return Outcome(Status.UNVERIFIED, objection), Message(objection, "Verifier", REQUIREMENT, "Verifier")
         proof = "shown" if goal_verdict.finding == "met" else "claimed"

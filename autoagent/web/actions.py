@@ -67,7 +67,6 @@ class Actions:
                 process.returncode = 0  # not waited for: suppress Popen's warning
 
     def act(self, fields: Mapping[str, Any]) -> str:
-        """Carry out a request."""
         action = self._by_name.get(str(fields.get("action")))
         if action is None:
             raise SettingsError(f"There is no action {str(fields.get('action'))!r}.")
@@ -83,7 +82,7 @@ class Actions:
 
     def _signal(self, fields: Mapping[str, Any], number: signal.Signals, message: str) -> str:
         """Send a signal to the process that holds the log of the run."""
-        run = self._run(fields)
+        run = self._run_id(fields)
         log = log_path(self._state_dir, run)
         pid = holder_of(log)[0].rpartition(" ")[2]
         if not (pid.isdecimal() and is_locked(log)):
@@ -103,35 +102,35 @@ class Actions:
         return message
 
     def _undo(self, fields: Mapping[str, Any]) -> str:
-        to = [] if fields.get("redo") or fields.get("to") is None else [f"--to={_whole(fields, 'to')}"]
+        to = [] if fields.get("redo") or fields.get("to") is None else [f"--to={_whole_number(fields, 'to')}"]
         flags = [f"--{flag}" for flag in ("redo", "force") if fields.get(flag)]
-        return self._quick(["undo", *to, *flags], self._own_run(fields))
+        return self._run_command(["undo", *to, *flags], self._run_made_here(fields))
 
     def _fork(self, fields: Mapping[str, Any]) -> str:
         feedback = str(fields.get("text", "")).strip()
         flags = [f"--feedback={feedback}"] if feedback else []
-        return self._begin(["fork", f"--at={_whole(fields, 'at')}", *flags], self._own_run(fields))
+        return self._start_run(["fork", f"--at={_whole_number(fields, 'at')}", *flags], self._run_made_here(fields))
 
     def _resume(self, fields: Mapping[str, Any]) -> str:
         wish = str(fields.get("text", "")).strip()
-        return self._begin(["resume"], self._own_run(fields), *([wish] if wish else []))
+        return self._start_run(["resume"], self._run_made_here(fields), *([wish] if wish else []))
 
     def _memory(self, fields: Mapping[str, Any]) -> str:
-        return self._quick(["memory", fields["action"]], str(_whole(fields, "memory")))
+        return self._run_command(["memory", fields["action"]], str(_whole_number(fields, "memory")))
 
-    def _run(self, fields: Mapping[str, Any]) -> str:
+    def _run_id(self, fields: Mapping[str, Any]) -> str:
         run = str(fields.get("run"))
         if run not in run_ids(self._state_dir):
             raise StateError(f"There is no run {escape(run)!r} in {self._state_dir}.")
         return run
 
-    def _own_run(self, fields: Mapping[str, Any]) -> str:
+    def _run_made_here(self, fields: Mapping[str, Any]) -> str:
         """Return the run of a request, for a command that gets --state-dir and so does not check where it was made."""
-        run = self._run(fields)
+        run = self._run_id(fields)
         self._check_made_here(run)
         return run
 
-    def _quick(self, words: Sequence[str], *operands: str) -> str:
+    def _run_command(self, words: Sequence[str], *operands: str) -> str:
         """Run a command of this program to its end, and return its output."""
         try:
             process = subprocess.run(  # noqa: S603 - this program; what the page sent was checked, or is one argument
@@ -147,7 +146,7 @@ class Actions:
             raise StateError(_printable(process.stderr or process.stdout))
         return _printable(process.stdout)
 
-    def _begin(self, words: Sequence[str], *operands: str) -> str:
+    def _start_run(self, words: Sequence[str], *operands: str) -> str:
         """Start a run that asks its questions here. It continues when the page's server ends."""
         flags = ["--plain", f"--answer-timeout={ANSWER_SECONDS}", "--if-unanswered=end"]
         self._processes = [process for process in self._processes if process.poll() is None]
@@ -175,7 +174,7 @@ class Actions:
         return [sys.executable, "-P", "-m", "autoagent", *words, folder, "--", *operands]
 
 
-def _whole(fields: Mapping[str, Any], name: str) -> int:
+def _whole_number(fields: Mapping[str, Any], name: str) -> int:
     """Return a whole number from the request. Raises SettingsError for anything else."""
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:

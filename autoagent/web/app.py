@@ -233,10 +233,13 @@ class _Guard:
             return PlainTextResponse("The request names another server.", 421)
         if (uid := _uid_of(scope["client"], scope["server"])) is not None and uid not in self._users:
             return PlainTextResponse("The request comes from another user of this machine.", 403)
-        origin, own_origin = headers.get("origin"), f"{'https' if self._secure else 'http'}://{host}"
-        if origin not in (None, own_origin) or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        origin, expected_origin = headers.get("origin"), f"{'https' if self._secure else 'http'}://{host}"
+        if origin not in (None, expected_origin) or headers.get("sec-fetch-site", "none") not in (
+            "none",
+            "same-origin",
+        ):
             return PlainTextResponse("The request comes from another site.", 403)
-        if scope["method"] not in ("GET", "HEAD") and origin != own_origin:
+        if scope["method"] not in ("GET", "HEAD") and origin != expected_origin:
             return PlainTextResponse("Only a page of this server may request this.", 403)
         return None
 

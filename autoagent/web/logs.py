@@ -187,7 +187,7 @@ class RunList:
 
     def __init__(self, state_dir: Path, is_locked: Callable[[Path], bool]) -> None:
         self._state_dir = state_dir
-        self._is_held = is_locked
+        self._is_locked = is_locked
         self._runs: dict[str, _ListedRun] = {}
         self._lock = threading.Lock()
 
@@ -200,5 +200,5 @@ class RunList:
                 listed = self._runs.setdefault(run, _ListedRun(path))
                 if left > 0:
                     left -= listed.read(left)
-                rows.append(listed.row(run, is_locked=self._is_held(path)))
+                rows.append(listed.row(run, is_locked=self._is_locked(path)))
             return rows

@@ -60,7 +60,6 @@ class Report:
         self._rounds: list[dict[str, Any]] = []
 
     def add(self, event: events.Event) -> None:
-        """Add an event."""
         self._stats.add(event)
         self._workspace.add(event)
         self._run = event.run  # a fork begins with the events of another run

@@ -32,7 +32,6 @@ class ServerAddress:
 
     @property
     def secure(self) -> bool:
-        """Return whether it is served over TLS."""
         return self.certificate is not None
 
     def check(self) -> None:
