@@ -35,7 +35,7 @@ from autoagent.memory.none import NoMemory
 from autoagent.prompt import system_prompt
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
 from autoagent.safety.tainted_files import TaintedFiles
-from autoagent.subagents.pool import Leader, Oversight, WorkerPool
+from autoagent.subagents.pool import Leader, LeaderAuthorizer, Oversight, WorkerPool
 from autoagent.subagents.worker import Mailbox, RunningWorker
 from autoagent.terminal.signals import Interrupts
 from autoagent.text.tokens import counter
@@ -113,8 +113,8 @@ class Bench:
                 at_once=self.at_once, depth=self.depth, patience=self.patience,
             ) as pool:  # fmt: skip
                 agent = self._agent(
-                    "", TASK, registry(), budget, log, pool.mailbox, pool.for_leader(self.authorizer()), Silent(),
-                    resume=resume, interruptible=self.interrupts.allowed,
+                    "", TASK, registry(), budget, log, pool.mailbox, LeaderAuthorizer(self.authorizer(), pool),
+                    Silent(), resume=resume, interruptible=self.interrupts.allowed,
                 )  # fmt: skip
                 events = []
                 for event in agent.run():
@@ -401,7 +401,7 @@ def test_what_was_authorized_in_advance_is_forfeited_for_all_at_ctrl_c(bench: Be
     with pool:
         pool.mailbox.start("Anna", "t", "p")
         before = len(made)
-        pool.for_leader(Allow()).interrupted()
+        LeaderAuthorizer(Allow(), pool).interrupted()
     assert len(made) == before + 1, "an authorizer that has been told nothing takes its place"
 
 

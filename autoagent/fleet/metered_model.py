@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Unpack
 
-from autoagent.core.commands import CommandSpec
 from autoagent.core.model import Asking, Completion, Message, Usage
 from autoagent.core.protocols import Model, RequestOptions
 from autoagent.fleet.head_connection import HeadConnection
@@ -59,7 +58,10 @@ class MeteredModel:
         listener, at_most = options.get("listener"), options.get("at_most")
         max_reply = options["max_tokens"] + self._model.reasoning_room
         on_wait = listener.check_time_left if listener else lambda: None
-        prompt = self._prompt_tokens(messages, options.get("commands", ()))
+        count = self._count
+        prompt = sum(count(m.content) + PER_MESSAGE + IMAGE_TOKENS * len(m.images) for m in messages)
+        prompt += sum(count(call.name + call.arguments) for message in messages for call in message.calls)
+        prompt += sum(count(json.dumps(asdict(spec), default=str)) for spec in options.get("commands", ()))
         grant = self._reserve(prompt, min(max_reply, at_most or max_reply), on_wait)
         options["at_most"] = min((limit for limit in (at_most, grant["at_most"]) if limit), default=None)
         try:
@@ -70,12 +72,6 @@ class MeteredModel:
         usage = completion.usage
         self._head.tell("settle", n=grant["n"], usd=usage.cost or 0.0, prompt=usage.prompt, completion=usage.completion)
         return completion
-
-    def _prompt_tokens(self, messages: Sequence[Message], commands: Sequence[CommandSpec]) -> int:
-        count = self._count
-        tokens = sum(count(m.content) + PER_MESSAGE + IMAGE_TOKENS * len(m.images) for m in messages)
-        tokens += sum(count(call.name + call.arguments) for message in messages for call in message.calls)
-        return tokens + sum(count(json.dumps(asdict(spec), default=str)) for spec in commands)
 
     def _reserve(self, prompt: int, max_reply: int, on_wait: Callable[[], object]) -> dict[str, Any]:
         price = self._model.price

@@ -105,7 +105,6 @@ class RayProcess(WorkerProcess):
         self._serve_task = asyncio.run_coroutine_threadsafe(self._serve(), engine.loop)
 
     def wait(self) -> int | None:
-        """See WorkerProcess."""
         self._over.wait(3 * GRACE_SECONDS)
         return self._code
 
@@ -117,7 +116,6 @@ class RayProcess(WorkerProcess):
             self.abandon()
 
     def abandon(self) -> None:
-        """See WorkerProcess."""
         self._engine.loop.call_soon_threadsafe(self._serve_task.cancel)
 
     async def _serve(self) -> None:
@@ -188,7 +186,6 @@ class RayEngine(Engine):
         self._thread.start()
 
     def start(self, folder: Path) -> RayProcess:
-        """See Engine."""
         if not self._is_marked:
             self._nonce_file.write_text(self.nonce)
             self._is_marked = True

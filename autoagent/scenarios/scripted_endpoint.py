@@ -31,12 +31,9 @@ class ScriptedEndpoint:
         self._lock = threading.Lock()
         self._http = _Server(("127.0.0.1", 0), _Request)
         self._http.endpoint = self
+        self.base_url = f"http://127.0.0.1:{self._http.server_address[1]}/v1"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(_POLL_SECONDS,), daemon=True)
         self._thread.start()
-
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
 
     def load(self, replies: Iterable[str]) -> None:
         """Replace the script, and forget earlier requests."""

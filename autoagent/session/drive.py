@@ -34,7 +34,7 @@ from autoagent.session import build
 from autoagent.session.attachments import Attachments
 from autoagent.session.extension_hooks import report_extensions
 from autoagent.settings import Settings, checkpoint_key
-from autoagent.subagents.pool import Leader, Oversight, WorkerPool
+from autoagent.subagents.pool import Leader, LeaderAuthorizer, Oversight, WorkerPool
 from autoagent.subagents.worker import Build, Mailbox, RunningWorker
 from autoagent.terminal.console import Console
 from autoagent.terminal.output import echo
@@ -204,9 +204,9 @@ def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> It
             steering = RunSteering(plan, own_registry, own_model, budget, log.run, snapshots, attachments, memory)
             authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering.steering)
             policy = Policy(
-                pool.for_leader(authorizer), guard, budget, interrupts.allowed, accept_claims=settings.accept_claims,
+                LeaderAuthorizer(authorizer, pool), guard, budget, interrupts.allowed,
+                accept_claims=settings.accept_claims, read_attachments=attachments.read_named,
                 distils=build.may_distil(settings) and not plan.extensions.replaces_model,
-                read_attachments=attachments.read_named,
                 verifier=own_model if verifier is model else verifier, runs_tests=settings.continuous,
             )  # fmt: skip
             yield OpenedRun(replace(plan, model=own_model), log, budget, pool, tools, policy, interrupts, tainted)

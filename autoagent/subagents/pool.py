@@ -155,10 +155,6 @@ class WorkerPool:
             if isinstance(answer, StopRun):
                 raise answer
 
-    def for_leader(self, authorizer: Authorizer) -> Authorizer:
-        """Return the authorizer of the run's own agent, for which Ctrl-C also revokes the sub-agents' approvals."""
-        return _LeaderAuthorizer(authorizer, self)
-
     def _show_until(self, seq: int | None) -> None:
         """Show the sub-agents' events before `seq`, or all of them for None."""
         with self.oversight.uninterruptible():
@@ -300,8 +296,8 @@ class WorkerPool:
         return stamped
 
 
-class _LeaderAuthorizer(AuthorizerWrapper):
-    """Authorize calls of the run's own agent. Ctrl-C also revokes the sub-agents' advance approvals."""
+class LeaderAuthorizer(AuthorizerWrapper):
+    """Authorize calls of the run's own agent. Ctrl-C also revokes the advance approvals of the pool's sub-agents."""
 
     def __init__(self, inner: Authorizer, pool: WorkerPool) -> None:
         super().__init__(inner)

@@ -30,10 +30,6 @@ class ServerAddress:
     certificate: Path | None = None
     key: Path | None = None
 
-    @property
-    def secure(self) -> bool:
-        return self.certificate is not None
-
     def check(self) -> None:
         """Raise SettingsError if serving here would not be safe."""
         if self.token and len(self.token) < MIN_TOKEN_CHARACTERS:
@@ -46,7 +42,7 @@ class ServerAddress:
             raise SettingsError(f"{self.host} is not an IP address; the page is served on 127.0.0.1.") from None
         if address.is_unspecified:
             raise SettingsError(f"{self.host} is no address that a browser can name; give that of this machine.")
-        if not address.is_loopback and not (self.secure and self.token):
+        if not address.is_loopback and not (self.certificate and self.token):
             raise SettingsError(
                 f"{self.host} can be reached from other machines: add --certificate, --key and --token-file."
             )
@@ -63,6 +59,7 @@ def serve(
         from autoagent.web.app import application
     except ImportError as error:
         raise SetupError(f"{error.name} is not installed; pip install 'autoagent[view]'") from error
+    secure = address.certificate is not None
     token = address.token or secrets.token_urlsafe(24)
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as server_socket:
@@ -74,9 +71,9 @@ def serve(
             raise SettingsError(f"Cannot serve on {address.host} port {address.port}: {error.strerror}.") from error
         port = server_socket.getsockname()[1]
         host = f"[{address.host}]" if family == socket.AF_INET6 else address.host
-        hosts = {f"{host}:{port}"} | ({host} if port == (443 if address.secure else 80) else set())
-        app = application(state_dir, actions, token, hosts, secure=address.secure)
-        on_start(f"{'https' if address.secure else 'http'}://{host}:{port}{path}?token={token}")
+        hosts = {f"{host}:{port}"} | ({host} if port == (443 if secure else 80) else set())
+        app = application(state_dir, actions, token, hosts, secure=secure)
+        on_start(f"{'https' if secure else 'http'}://{host}:{port}{path}?token={token}")
         config = uvicorn.Config(
             app,
             log_level="critical",
