@@ -551,7 +551,7 @@ class Keeper(Role):
         message = Message(f"on the way: {first}", cause_by=Action, sent_from=self)
         await asyncio.to_thread(self.rc.env.publish_message, message)  # the thread belongs to the same turn
         second = await self.llm.aask("second?")
-        return self.said(f"{first} {second} {len(self.get_memories())}", self.actions[0])
+        return self.as_message(f"{first} {second} {len(self.get_memories())}", self.actions[0])
 
 
 def keepers() -> Team:

@@ -104,8 +104,8 @@ class WorkerPool:
         self._time = leader.budget.time
         self._patience = patience
         self._resumes = resumes
-        self.members: list[RunningWorker] = []
-        self._lock = threading.Lock()  # for appending sub-agents' events, and for `members`
+        self.workers: list[RunningWorker] = []
+        self._lock = threading.Lock()  # for appending sub-agents' events, and for `workers`
         self._to_show: deque[Event] = deque()
         self._questions: deque[tuple[RunningWorker, Callable[[], Verdict | str]]] = deque()
 
@@ -122,7 +122,7 @@ class WorkerPool:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.stop(list(self.members), "The run has ended.")
+        self.stop(list(self.workers), "The run has ended.")
         if exc_type is None:
             self._show_until(None)
 
@@ -140,9 +140,9 @@ class WorkerPool:
         """
         self._show_until(None)
         while self._questions:
-            member, ask = self._questions[0]
+            worker, ask = self._questions[0]
             answer: Verdict | str | StopRun | None = None
-            if member.stop_outcome is None:
+            if worker.stop_outcome is None:
                 try:
                     with self.oversight.interruptible(), self._time.idle():
                         answer = ask()
@@ -151,7 +151,7 @@ class WorkerPool:
             with self.oversight.uninterruptible():
                 self._questions.popleft()
                 if answer is not None:
-                    member.answers.put(answer)
+                    worker.answers.put(answer)
             if isinstance(answer, StopRun):
                 raise answer
 
@@ -166,132 +166,132 @@ class WorkerPool:
 
     # In any thread -----------------------------------------------------------------------------------------------
 
-    def start(self, member: RunningWorker) -> RunningWorker:
+    def start(self, worker: RunningWorker) -> RunningWorker:
         """Start a sub-agent in its own thread. Return it once it is built and known to its starter.
 
         A signal interrupts only the wait for the build. It then ends the sub-agent, so that none runs unknown to its
         starter. Raises CommandError if it may not or cannot start. Its budget is then given back.
         """
-        in_leader_thread = member.starter is self.mailbox  # only there do signals arrive
+        in_leader_thread = worker.starter is self.mailbox  # only there do signals arrive
         oversight = self.oversight
         with oversight.uninterruptible() if in_leader_thread else nullcontext():
-            member.approver = oversight.authorizer()
-            member.log, member.authorizer = _SubAgentLog(self, member), _PoolAuthorizer(self, member)
+            worker.approver = oversight.authorizer()
+            worker.log, worker.authorizer = _SubAgentLog(self, worker), _PoolAuthorizer(self, worker)
             with self._lock:
-                running = sum(other.outcome is None for other in self.members)
+                running = sum(other.outcome is None for other in self.workers)
                 if running >= self.at_once:
-                    member.budget.give_back()
+                    worker.budget.give_back()
                     raise CommandError(
                         f"{running} agents are running, as many as AUTOAGENT_AGENTS allows: wait for one of them "
                         "with list_agents, or end one with delete_agent."
                     )
-                self.members.append(member)
-            if member.earlier_state is not None and self.undone_at > member.earlier_state.updated:
-                member.mailbox.put(SystemNotice(text=UNDO_NOTICE))
+                self.workers.append(worker)
+            if worker.earlier_state is not None and self.undone_at > worker.earlier_state.updated:
+                worker.mailbox.put(SystemNotice(text=UNDO_NOTICE))
             build_result: queue.SimpleQueue[str] = queue.SimpleQueue()  # why it cannot be built, or ''
-            member.thread = threading.Thread(
-                target=self._run, args=(member, build_result), name=f"agent {member.key}", daemon=True
+            worker.thread = threading.Thread(
+                target=self._run, args=(worker, build_result), name=f"agent {worker.key}", daemon=True
             )
             try:
-                member.thread.start()
+                worker.thread.start()
                 with oversight.interruptible() if in_leader_thread else nullcontext():
                     problem = build_result.get()
             except RuntimeError as error:  # the system allows no more threads
-                self._end(member, Outcome(Status.FAILED, str(error)))
+                self._end(worker, Outcome(Status.FAILED, str(error)))
                 raise CommandError(f"The agent cannot be started: {error}.") from None
             except BaseException:  # Ctrl-C or a signal: its starter will never learn its key
-                member.stop(Outcome(Status.STOPPED, "Its start was interrupted."))
+                worker.stop(Outcome(Status.STOPPED, "Its start was interrupted."))
                 raise
             if problem:
                 raise CommandError(f"The agent cannot be started: {problem}")
-            member.starter.members[member.key] = member
-        return member
+            worker.starter.workers[worker.key] = worker
+        return worker
 
     def on_event(self, event: Event) -> None:
         """Tell the running sub-agents of an undo: files may have old contents that no sub-agent wrote."""
         if isinstance(event, Undone):
-            for member in [member for member in self.members if member.outcome is None]:
-                member.when_undone(event)
-                member.mailbox.put(SystemNotice(text=UNDO_NOTICE))
+            for worker in [worker for worker in self.workers if worker.outcome is None]:
+                worker.when_undone(event)
+                worker.mailbox.put(SystemNotice(text=UNDO_NOTICE))
 
-    def ask_user(self, member: RunningWorker, ask: Callable[[], Verdict | str]) -> Verdict | str:
+    def ask_user(self, worker: RunningWorker, ask: Callable[[], Verdict | str]) -> Verdict | str:
         """Have the run's own agent ask the user a question, and return the answer.
 
         Raises StopRun if this sub-agent or the whole run is to end.
         """
-        member.is_asking = True
-        self._questions.append((member, ask))
+        worker.is_asking = True
+        self._questions.append((worker, ask))
         self.mailbox.wake()
-        answer = member.answers.get()
-        member.is_asking = False
+        answer = worker.answers.get()
+        worker.is_asking = False
         if isinstance(answer, StopRun):
             raise StopRun(answer.outcome)
         return answer
 
-    def record(self, member: RunningWorker, event: Event, *, passing: bool = False) -> Event:
+    def record(self, worker: RunningWorker, event: Event, *, passing: bool = False) -> Event:
         """Append a sub-agent's event, to be shown later. Raises StopRun if the sub-agent was abandoned."""
         with self._lock:
-            if member.outcome is not None:
-                raise StopRun(member.outcome)
-            stamped = self._append(member, event, passing=passing)
+            if worker.outcome is not None:
+                raise StopRun(worker.outcome)
+            stamped = self._append(worker, event, passing=passing)
         self.mailbox.wake()
         return stamped
 
-    def stop(self, members: Sequence[RunningWorker], reason: str) -> None:
+    def stop(self, workers: Sequence[RunningWorker], reason: str) -> None:
         """End these sub-agents and everything they started. Abandon those that do not stop in time."""
-        running = [member for member in members if member.outcome is None]
-        for member in running:
-            member.stop(Outcome(Status.STOPPED, reason))
+        running = [worker for worker in workers if worker.outcome is None]
+        for worker in running:
+            worker.stop(Outcome(Status.STOPPED, reason))
         end = time.monotonic() + self._patience
-        for member in running:
-            if member.thread is not None:
-                member.thread.join(max(0.0, end - time.monotonic()))
-        for member in running:
-            self._end(member, Outcome(Status.STOPPED, f"{reason} Its command did not stop in time."))
+        for worker in running:
+            if worker.thread is not None:
+                worker.thread.join(max(0.0, end - time.monotonic()))
+        for worker in running:
+            self._end(worker, Outcome(Status.STOPPED, f"{reason} Its command did not stop in time."))
 
-    def _run(self, member: RunningWorker, build_result: queue.SimpleQueue[str]) -> None:
+    def _run(self, worker: RunningWorker, build_result: queue.SimpleQueue[str]) -> None:
         """Run a sub-agent in its thread. An error ends only this sub-agent, and its starter is told."""
         is_built = False
         try:
-            with (member.build or self._build)(member) as run:
+            with (worker.build or self._build)(worker) as run:
                 is_built = True
                 build_result.put("")
                 for _ in run():
                     pass  # each event was processed when it was recorded
-            outcome = member.state.outcome or Outcome(Status.FAILED, "It ended without giving a reason.")
+            outcome = worker.state.outcome or Outcome(Status.FAILED, "It ended without giving a reason.")
         except StopRun as stop:
             outcome = stop.outcome
         except (ForUser, ForModel) as error:
             outcome = Outcome(Status.FAILED, str(error))
         except BaseException as error:  # a bug in one agent, or sys.exit() in its tool, must not end the others
             outcome = Outcome(Status.FAILED, f"{type(error).__name__}: {error}")
-        self._end(member, member.state.outcome or outcome)
+        self._end(worker, worker.state.outcome or outcome)
         if not is_built:
             build_result.put(outcome.reason)
 
-    def _end(self, member: RunningWorker, outcome: Outcome) -> None:
+    def _end(self, worker: RunningWorker, outcome: Outcome) -> None:
         """End a sub-agent once: log it, give its budget back, and tell its starter."""
-        member.mailbox.close()
+        worker.mailbox.close()
         with self._lock:
-            if member.outcome is not None:
+            if worker.outcome is not None:
                 return
-            if member.state.start and member.state.outcome is None:
+            if worker.state.start and worker.state.outcome is None:
                 with contextlib.suppress(StateError):  # the run's own agent fails with the same error
-                    self._append(member, Ended(status=outcome.status, reason=outcome.reason))
-            member.outcome = outcome
-        member.budget.give_back()
-        if member.is_awaited:
-            member.starter.wake()
-        elif member.state.start:
-            member.starter.put(member.completion_message())
+                    self._append(worker, Ended(status=outcome.status, reason=outcome.reason))
+            worker.outcome = outcome
+        worker.budget.give_back()
+        if worker.is_awaited:
+            worker.starter.wake()
+        elif worker.state.start:
+            worker.starter.put(worker.completion_message())
 
-    def _append(self, member: RunningWorker, event: Event, *, passing: bool = False) -> Event:
+    def _append(self, worker: RunningWorker, event: Event, *, passing: bool = False) -> Event:
         """Append an event. The caller holds the lock."""
-        if isinstance(event, Snapshot) and member.mailbox.isolation.workspace is not None:
+        if isinstance(event, Snapshot) and worker.mailbox.isolation.workspace is not None:
             event = replace(event, apart=True)
-        event = replace(event, agent=member.key, step=max(event.step, member.state.step))
+        event = replace(event, agent=worker.key, step=max(event.step, worker.state.step))
         stamped = self.log.append(event, passing=passing)
-        member.state.add(stamped)
+        worker.state.add(stamped)
         self._to_show.append(stamped)
         return stamped
 
@@ -304,23 +304,23 @@ class LeaderAuthorizer(AuthorizerWrapper):
         self._pool = pool
 
     def interrupted(self) -> str:
-        for member in list(self._pool.members):
-            member.approver = self._pool.oversight.authorizer()
+        for worker in list(self._pool.workers):
+            worker.approver = self._pool.oversight.authorizer()
         return self._inner.interrupted()
 
 
 class _SubAgentLog:
     """The run's log as a sub-agent sees it. Satisfies Recorder."""
 
-    def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
+    def __init__(self, pool: WorkerPool, worker: RunningWorker) -> None:
         self._pool = pool
-        self._member = member
+        self._worker = worker
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pool.log, name)
 
     def append(self, event: Event, *, passing: bool = False) -> Event:
-        return self._pool.record(self._member, event, passing=passing)
+        return self._pool.record(self._worker, event, passing=passing)
 
     def events(self, *, sub_agents: bool = False) -> Iterator[Event]:
         """Yield nothing: only the run's own agent follows other agents."""
@@ -328,30 +328,30 @@ class _SubAgentLog:
 
     def effective(self) -> Iterator[Event]:
         """Yield this agent's events from an earlier process, if it continues from there."""
-        if self._member.earlier_state is None:
+        if self._worker.earlier_state is None:
             return iter(())
         events = self._pool.log.events(sub_agents=not self._pool.undone_at)
-        return (event for event in events if event.agent == self._member.key or isinstance(event, Undone))
+        return (event for event in events if event.agent == self._worker.key or isinstance(event, Undone))
 
 
 class _PoolAuthorizer:
     """Authorize a sub-agent's calls, passing its questions to the pool."""
 
-    def __init__(self, pool: WorkerPool, member: RunningWorker) -> None:
+    def __init__(self, pool: WorkerPool, worker: RunningWorker) -> None:
         self._pool = pool
-        self._member = member
+        self._worker = worker
 
     def decide(self, proposal: Proposal) -> Verdict:
-        member, oversight = self._member, self._pool.oversight
-        proposal = replace(proposal, agent=member.state.label)
+        worker, oversight = self._worker, self._pool.oversight
+        proposal = replace(proposal, agent=worker.state.label)
         if not oversight.asks(proposal):
-            return member.approver.decide(proposal)
+            return worker.approver.decide(proposal)
 
         def ask() -> Verdict:
             oversight.listener.proposed(proposal)
-            return member.approver.decide(proposal)
+            return worker.approver.decide(proposal)
 
-        answer = self._pool.ask_user(member, ask)
+        answer = self._pool.ask_user(worker, ask)
         assert isinstance(answer, Verdict)
         return answer
 

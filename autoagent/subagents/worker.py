@@ -72,28 +72,28 @@ class PoolActions:
 class Mailbox:
     """An agent's messages and sub-agents. Satisfies SubAgents and Inbox.
 
-    `member` is the worker of the agent, None for the run's own agent. `isolation` applies to the agents that it starts.
-    `members` are the sub-agents started in this process, by key, and `earlier_states` are the states of those started
+    `worker` is that of the agent, None for the run's own agent. `isolation` applies to the agents that it starts.
+    `workers` are the sub-agents started in this process, by key, and `earlier_states` are the states of those started
     by an earlier process. Only the agent's thread uses a mailbox, but any thread may put events into it or wake it.
     """
 
     def __init__(
         self,
         pool: PoolActions,
-        member: RunningWorker | None,
+        worker: RunningWorker | None,
         name: str,
         commands: Sequence[CommandSpec],
         budget: Budget,
     ) -> None:
         self.pool = pool
         self.isolation = NO_ISOLATION
-        self.members: dict[str, RunningWorker] = {}
+        self.workers: dict[str, RunningWorker] = {}
         self.earlier_states: dict[str, SubAgentState] = {}
-        self._member = member
+        self._worker = worker
         self._name = name
         self._commands = commands
         self._budget = budget
-        self._depth = 0 if member is None else member.state.key.count(".") + 1
+        self._depth = 0 if worker is None else worker.state.key.count(".") + 1
         self._start_count = 0
         self._inbox: deque[Event] = deque()
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -110,28 +110,28 @@ class Mailbox:
             )
         specs, budget = self._commands_for(commands), self._share_of_budget(BUDGET_SHARE)
         self._start_count += 1
-        key = f"{self._member.key}.{self._start_count}" if self._member else str(self._start_count)
+        key = f"{self._worker.key}.{self._start_count}" if self._worker else str(self._start_count)
         worker_task = Task(name, f"who works for {self._name}: {task}", (Goal(prompt.strip()),), budget.limits.usd)
         worker = RunningWorker(self, key, worker_task, specs, budget, origin or Origin())
         return self.pool.start(worker).describe()
 
     def message(self, key: str, text: str, *, origin: Origin | None = None) -> SubAgent:
-        agent, member = self._find(key).describe(), self.members.get(key.strip())
-        if member is None or member.outcome is not None:
+        agent, worker = self._find(key).describe(), self.workers.get(key.strip())
+        if worker is None or worker.outcome is not None:
             raise CommandError(f"{agent.name} ({agent.key}) has ended ({agent.status}); start another agent.")
         sender = f"{self._name}, who started you"
-        member.mailbox.put(AgentMessage(sender=sender, text=text, data=(origin or Origin()).labels.to_json()))
+        worker.mailbox.put(AgentMessage(sender=sender, text=text, data=(origin or Origin()).labels.to_json()))
         return agent
 
     def listed(self, wait: float = 0.0) -> Sequence[SubAgent]:
         end = time.monotonic() + min(wait, MAX_WAIT_SECONDS)
-        running = [member for member in self.members.values() if member.outcome is None]
+        running = [worker for worker in self.workers.values() if worker.outcome is None]
         while True:
             self._attend()
             seconds_left = end - time.monotonic()
-            if seconds_left <= 0 or not running or self._inbox or any(member.outcome for member in running):
+            if seconds_left <= 0 or not running or self._inbox or any(worker.outcome for worker in running):
                 earlier_agents = [state.describe() for state in self.earlier_states.values()]
-                return [*earlier_agents, *(member.describe() for member in self.members.values())]
+                return [*earlier_agents, *(worker.describe() for worker in self.workers.values())]
             with contextlib.suppress(queue.Empty):
                 self._wakeups.get(timeout=seconds_left)
 
@@ -143,15 +143,15 @@ class Mailbox:
 
     def end(self, key: str) -> SubAgent:
         agent = self._find(key)
-        if member := self.members.get(key.strip()):
-            self.pool.stop([member], f"Ended by {self._name}.")
+        if worker := self.workers.get(key.strip()):
+            self.pool.stop([worker], f"Ended by {self._name}.")
         return agent.describe()
 
     def delegate(self, task: str, context: str, *, call: str, origin: Origin | None = None) -> tuple[str, ResultMeta]:
         if self._depth + 1 >= len(LEVELS):
             raise CommandError("There is no level below; do it yourself.")
         level = LEVELS[self._depth + 1]
-        key = f"{self._member.key}.{call}" if self._member else call
+        key = f"{self._worker.key}.{call}" if self._worker else call
         state = self.pool.unfinished.get(key)
         if state is not None and state.is_decided:
             outcome, origin = state.outcome, state.origin
@@ -182,7 +182,7 @@ class Mailbox:
         return self._take_all()
 
     def close(self) -> Sequence[Event]:
-        self.pool.stop(list(self.members.values()), "The agent that started it has ended.")
+        self.pool.stop(list(self.workers.values()), "The agent that started it has ended.")
         return self._take_all()
 
     def put(self, event: Event) -> None:
@@ -217,10 +217,10 @@ class Mailbox:
         return end_events
 
     def _attend(self) -> None:
-        if self._member is None:
+        if self._worker is None:
             self.pool.show_and_ask()
         else:
-            self._member.check()
+            self._worker.check()
 
     def _share_of_budget(self, part: float) -> Budget:
         budget = self._budget.share(part, time.time())
@@ -232,9 +232,9 @@ class Mailbox:
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
     def _find(self, key: str) -> RunningWorker | SubAgentState:
-        found = self.members.get(key.strip()) or self.earlier_states.get(key.strip())
+        found = self.workers.get(key.strip()) or self.earlier_states.get(key.strip())
         if found is None:
-            keys = ", ".join([*self.earlier_states, *self.members])
+            keys = ", ".join([*self.earlier_states, *self.workers])
             hint = f"the keys are {keys}." if keys else "you have started none."
             raise CommandError(f"There is no agent {key!r}; {hint}")
         return found
@@ -312,8 +312,8 @@ class RunningWorker:
         self.stop_outcome = self.stop_outcome or outcome
         self.answers.put(StopRun(outcome))
         self.mailbox.wake()
-        for member in list(self.mailbox.members.values()):
-            member.stop(Outcome(Status.STOPPED, "The agent that started it has ended."))
+        for worker in list(self.mailbox.workers.values()):
+            worker.stop(Outcome(Status.STOPPED, "The agent that started it has ended."))
         for release in self._stop_callbacks:
             with contextlib.suppress(Exception):  # if that fails, the sub-agent is abandoned to its thread
                 release()

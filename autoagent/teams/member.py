@@ -73,7 +73,7 @@ class Member:
 
     key: str
     worker: RunningWorker
-    current: AssignedTurn
+    assignment: AssignedTurn
 
     def __init__(self, role: Role, run: OpenedRun, copies: Copies) -> None:
         self.role = role
@@ -94,7 +94,7 @@ class Member:
         """Attach the role to its worker, in the worker's thread."""
         self.worker, self.key = worker, worker.key
         worker.when_stopped(lambda: self.turns.put(None))
-        self.role.at_work = self.turn
+        self.role.active_turn = self.turn
         yield self.run
 
     def run(self) -> Iterator[Event]:
@@ -104,7 +104,7 @@ class Member:
         """
         with asyncio.Runner() as runner:
             while (turn := self.turns.get()) is not None:
-                self.current, self._message_count, self._agent_count = turn, 0, 0
+                self.assignment, self._message_count, self._agent_count = turn, 0, 0
                 try:
                     runner.run(self._turn())
                 except BaseException as error:  # TeamRun decides what to do
@@ -124,7 +124,7 @@ class Member:
                 changes.append({"do": kind})
                 continue
             self._identify(message)
-            is_logged = message.id in self.current.messages or kind == "delete" or message in self._published
+            is_logged = message.id in self.assignment.messages or kind == "delete" or message in self._published
             changes.append({"do": kind, **({"id": message.id} if is_logged else {"message": message.to_json()})})
         self.record(Acted(memory=tuple(changes)))
         memory.keep()
@@ -132,7 +132,7 @@ class Member:
 
     def _publish(self, message: Message) -> None:
         self._identify(message)
-        if message.id in self.current.messages or message in self._published:
+        if message.id in self.assignment.messages or message in self._published:
             return
         message.sent_from = message.sent_from or self.role.name
         if message.origin == Origin():
@@ -140,7 +140,7 @@ class Member:
         recorded = self.record(event_of(message))
         assert isinstance(recorded, Published)
         message.content = recorded.content  # as logged, with secrets masked
-        self.current.messages[message.id] = message
+        self.assignment.messages[message.id] = message
 
     async def _aask(self, prompt: str, system: str, purpose: str, model: str) -> str:
         answer = asyncio.get_running_loop().create_future()
@@ -155,7 +155,7 @@ class Member:
         """Answer simultaneous questions in parallel. Ask those that were short of money again, after the others."""
         unaffordable = list(batch)
         if len(batch) > 1 and not self.role.is_human:
-            shares = [self.current.budget.share(1 / (len(batch) - number), time.time()) for number in range(len(batch))]
+            shares = [self.assignment.budget.share(1 / left, time.time()) for left in range(len(batch), 0, -1)]
             calls = [asyncio.to_thread(self._ask, *args, share) for (_, args), share in zip(batch, shares, strict=True)]
             results = await asyncio.gather(*calls, return_exceptions=True)
             for share in filter(None, shares):
@@ -170,7 +170,7 @@ class Member:
                     answer.set_result(result)
         for answer, args in unaffordable:
             try:
-                answer.set_result(self._ask(*args, self.current.budget))
+                answer.set_result(self._ask(*args, self.assignment.budget))
             except (Exception, StopRun) as error:  # to be raised where the answer is awaited
                 answer.set_exception(error)
 
@@ -179,9 +179,9 @@ class Member:
         prompt, system = self.worker.log.masked(prompt), self.worker.log.masked(system)
         sha256 = hashlib.sha256(json.dumps([system, prompt]).encode("utf-8", "backslashreplace")).hexdigest()
         with self._lock:
-            if logged_answer := next((answer for answer in self.current.answers if answer.sha256 == sha256), None):
-                self.current.answers.remove(logged_answer)
-                self.current.received.append(logged_answer)
+            if logged_answer := next((answer for answer in self.assignment.answers if answer.sha256 == sha256), None):
+                self.assignment.answers.remove(logged_answer)
+                self.assignment.received.append(logged_answer)
                 return logged_answer.text
         if budget is None:
             raise NoMoneyException(BUDGET_USED_UP)
@@ -201,16 +201,16 @@ class Member:
     def _use_commands(self, goal: Goal, commands: Sequence[str], purpose: str, file: str, model: str) -> str:
         if self.role.is_human:
             note = f"\n\n{file} is yours to write, in the workspace." if file else ""
-            return self._ask(f"{goal.text}{note}", self.role.prefix, purpose, "", self.current.budget)
+            return self._ask(f"{goal.text}{note}", self.role.prefix, purpose, "", self.assignment.budget)
         if file and self._writer is None:  # the file of an action is checked before the team starts
             raise SettingsError(f"{self.role}, {purpose}: {NO_WRITER}")
         self._agent_count += 1
-        key = f"{self.key}.{self.current.number}.{self._agent_count}"
+        key = f"{self.key}.{self.assignment.number}.{self._agent_count}"
         state = self._run.pool.unfinished.get(key)
         if state is not None and state.is_decided:
             outcome = state.outcome
         else:
-            worker = self._hire(key, goal, commands, file, model or self.role.model)
+            worker = self._start_agent(key, goal, commands, file, model or self.role.model)
             assert worker.thread is not None
             worker.thread.join()
             state, outcome = worker.state, worker.outcome
@@ -235,10 +235,10 @@ class Member:
 
     def record(self, event: Event, budget: Budget | None = None) -> Event:
         """Log an event of this role. Charge its cost to the turn's budget, or to `budget`, a share of it."""
-        recorded = self.worker.log.append(replace(event, step=self.current.number))
-        (budget or self.current.budget).add(recorded)
+        recorded = self.worker.log.append(replace(event, step=self.assignment.number))
+        (budget or self.assignment.budget).add(recorded)
         if isinstance(recorded, Answered):
-            self.current.received.append(recorded)
+            self.assignment.received.append(recorded)
         return recorded
 
     @property
@@ -250,7 +250,7 @@ class Member:
         """Give a message an id that stays the same if the turn is repeated."""
         if not message.id:
             self._message_count += 1
-            self.role.rc.memory.name(message, f"{self.current.number}.{self.key}.{self._message_count}")
+            self.role.rc.memory.name(message, f"{self.assignment.number}.{self.key}.{self._message_count}")
 
     def _complete(self, prompt: str, system: str, purpose: str, sha256: str, name: str, budget: Budget) -> Completion:
         """Ask the model of this name within the remaining budget. Raises ModelError if the prompt is too long."""
@@ -291,9 +291,9 @@ class Member:
             charge()
             idle.append(model)
 
-    def _hire(self, key: str, goal: Goal, commands: Sequence[str], file: str, model: str) -> RunningWorker:
+    def _start_agent(self, key: str, goal: Goal, commands: Sequence[str], file: str, model: str) -> RunningWorker:
         """Start an agent under this role, with all of the turn's remaining budget."""
-        budget = self.current.budget.share(1.0, time.time())
+        budget = self.assignment.budget.share(1.0, time.time())
         if budget is None:
             raise NoMoneyException(BUDGET_USED_UP)
         specs = self._writing_specs if file else specs_of(self._run.plan.registry, commands)
@@ -301,8 +301,8 @@ class Member:
         task = Task(self.role.name, f"{self.role.profile}; {description}", (goal,), budget.limits.usd, file, model)
         try:
             self.worker.mailbox.isolation = NO_ISOLATION
-            if self.current.is_parallel:  # hide the work of the round's other roles from it
-                number, may_change = self.current.number, any(spec.risk != "read" for spec in specs)
+            if self.assignment.is_parallel:  # hide the work of the round's other roles from it
+                number, may_change = self.assignment.number, any(spec.risk != "read" for spec in specs)
                 copy = self._copies.open(f"{number}.{self.key}") if may_change else None
                 others = re.compile(rf"{re.escape(self.worker.log.run)}:(?!{self.key}\.)\d+\.{number}\..*")
                 self.worker.mailbox.isolation = Isolation(copy, lambda place: others.fullmatch(place) is not None)

@@ -134,7 +134,7 @@ class Role(_Role):
 
     async def run(self, with_message: Any = None) -> Message | None:
         """Take a turn, in a team of its own if no team is running. Return its last message."""
-        if self.at_work:
+        if self.active_turn:
             return await super().run()
         team = Team(self.name, self.rc.env, () if self.rc.env else [self])
         if with_message is not None:

@@ -112,7 +112,7 @@ class Role:
         self.rc = RoleContext()
         self.actions: list[Action] = []
         self.states: list[str] = []
-        self.at_work: Turn | None = None  # its turn, while its team runs
+        self.active_turn: Turn | None = None  # its turn, while its team runs
         self.messages_seen = 0  # how many of the environment's messages it has read
         actions, watch = attributes.pop("actions", ()), attributes.pop("watch", (UserRequirement,))
         mode, loop = attributes.pop("react_mode", RoleReactMode.REACT), attributes.pop("max_react_loop", 1)
@@ -207,7 +207,7 @@ class Role:
             result = await maybe_await(self._react())
         elif self.actions:
             plan = await run_plan(transcript(self.rc.history), self.llm_for, self._work_on)
-            result = self.said(plan, self.actions[-1])
+            result = self.as_message(plan, self.actions[-1])
             self.rc.memory.add(result)
         return result
 
@@ -225,7 +225,7 @@ class Role:
         messages = [*self.rc.news, *results, Message(task, "task")]
         self._set_state(0 if len(self.actions) == 1 else max(0, await self.choose(transcript(messages))))
         assert self.rc.todo is not None
-        return self.said(await maybe_await(self.rc.todo.run(messages)), self.rc.todo).content
+        return self.as_message(await maybe_await(self.rc.todo.run(messages)), self.rc.todo).content
 
     async def _think(self) -> bool:
         """Choose the next action, by the model if there are several. Return whether there is an action to take."""
@@ -247,11 +247,11 @@ class Role:
     async def _act(self) -> Message:
         """Take the chosen action. Remember its result and return it."""
         assert self.rc.todo is not None
-        result = self.said(await maybe_await(self.rc.todo.run(self.rc.history)), self.rc.todo)
+        result = self.as_message(await maybe_await(self.rc.todo.run(self.rc.history)), self.rc.todo)
         self.rc.memory.add(result)
         return result
 
-    def said(self, result: Any, action: Action) -> Message:
+    def as_message(self, result: Any, action: Action) -> Message:
         """Return the result of an action as a message of this role."""
         if isinstance(result, Message):
             return result
@@ -275,9 +275,9 @@ class Role:
     @property
     def turn(self) -> Turn:
         """Return its current turn. Raises SettingsError outside of a running team."""
-        if self.at_work is None:
+        if self.active_turn is None:
             raise SettingsError(f"{self.name} is not at work: hire it into a team, and run the team.")
-        return self.at_work
+        return self.active_turn
 
     def read(self, published: Sequence[Message]) -> bool:
         """Read the newly published messages. Return whether there may be something to act on.

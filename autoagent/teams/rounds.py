@@ -79,7 +79,7 @@ class TeamRun:
         assert self.outcome is not None
         self._run.pool.mailbox.close()
         for member in self._members.values():
-            member.role.at_work = None
+            member.role.active_turn = None
         outcome = self.outcome
         yield self._record(events.Ended(status=outcome.status, reason=outcome.reason, goals=outcome.goals))
 
