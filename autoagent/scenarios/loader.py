@@ -117,13 +117,16 @@ def read_scenario(path: Path, *, trusted: bool = False) -> Scenario:
     first = {key: entry for key, entry in entries.items() if key in _SESSION_KEYS}
     later = [entry.members(_SESSION_KEYS) for entry in entries["then"].items()] if "then" in entries else []
     files = entries["files"].members() if "files" in entries else {}
+    seconds = entries["seconds"].value() if "seconds" in entries else DEFAULT_SECONDS
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
+        raise SettingsError(f"{entries['seconds'].where}: must be a number of seconds above 0.")
     return Scenario(
         path=path,
         about=entries["about"].text() if "about" in entries else "",
         files=tuple(_given_file(name, entry, trusted=trusted) for name, entry in files.items()),
         settings=_settings(entries["settings"]) if "settings" in entries else {},
         environment=_environment(entries["environment"], trusted=trusted) if "environment" in entries else {},
-        seconds=_seconds(entries["seconds"]) if "seconds" in entries else DEFAULT_SECONDS,
+        seconds=float(seconds),
         sessions=tuple(_session(path, session, trusted=trusted) for session in (first, *later)),
     )
 
@@ -169,13 +172,6 @@ def _environment(entry: YamlEntry, *, trusted: bool) -> dict[str, str]:
             raise SettingsError(f"{variable.where}: is not a variable that a scenario may set; {WAY_OUT}.")
         variables[name] = _exact_text(variable)
     return variables
-
-
-def _seconds(entry: YamlEntry) -> float:
-    seconds = entry.value()
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
-        raise SettingsError(f"{entry.where}: must be a number of seconds above 0.")
-    return float(seconds)
 
 
 def _session(path: Path, entries: Mapping[str, YamlEntry], *, trusted: bool) -> ScenarioSession:
@@ -235,16 +231,14 @@ def _parse_expected(entry: YamlEntry) -> Expected:
     entries = entry.members(_EXPECTED_KEYS)
     texts = {name: entries[name] for name in _TEXT_KEYS if name in entries}
     parts = {name: tuple(map(_part, text.items() if text.is_list else [text])) for name, text in texts.items()}
+    files = entries["files"].members() if "files" in entries else {}
+    events = entries["events"].members(EVENTS, "type of event") if "events" in entries else {}
     return Expected(
         place=entry.place,
         code=_count(entries["exit"]) if "exit" in entries else 0,
-        files=tuple(_parse_expected_file(*file) for file in entries["files"].members().items())
-        if "files" in entries
-        else (),
+        files=tuple(_parse_expected_file(name, file) for name, file in files.items()),
         commands=_count(entries["commands"]) if "commands" in entries else None,
-        events={kind: _count(number) for kind, number in entries["events"].members(EVENTS, "type of event").items()}
-        if "events" in entries
-        else {},
+        events={kind: _count(number) for kind, number in events.items()},
         **parts,
     )
 
