@@ -83,8 +83,8 @@ def assert_read_or_refused(data: bytes) -> None:
         return
     assert isinstance(event, Event)
     json.dumps(event_to_dict(event), allow_nan=True)
-    tally = RunStats()
-    tally.add(event)
+    stats = RunStats()
+    stats.add(event)
 
 
 @given(damaged())

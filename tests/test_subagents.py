@@ -438,13 +438,13 @@ def test_the_ceiling_of_the_run_holds_over_all_and_a_share_over_its_agent(bench:
     events = bench.go([ANNA, WAIT, *many], many)
     assert bench.log("1")[-1].status == "budget"
     assert events[-1].status == "budget"
-    tally = RunStats()
+    stats = RunStats()
     for event in bench.log():
-        tally.add(event)
-    assert 20_000 < tally.tokens <= 40_000
+        stats.add(event)
+    assert 20_000 < stats.tokens <= 40_000
     spent = [event.usage for event in bench.log() if isinstance(event, Thought)]
-    assert tally.usage.prompt == sum(usage.prompt for usage in spent), "each call counts once"
-    assert tally.step == max(event.step for event in bench.log(""))
+    assert stats.usage.prompt == sum(usage.prompt for usage in spent), "each call counts once"
+    assert stats.step == max(event.step for event in bench.log(""))
 
 
 def test_one_for_which_there_is_no_thread_takes_no_place(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -549,9 +549,9 @@ def test_a_resumed_run_lists_those_that_ended_with_the_program_and_counts_what_t
     assert "Bea has the key 2" in "".join(result.text for result in bench.results())
     first = next(m for m in bench.models[""].prompts[0] if "You have left" in m.content)
     assert f"${100 - spent:.3f} of $100" in first.content
-    tally = RunStats()
+    stats = RunStats()
     for event in bench.log():
-        tally.add(event)
+        stats.add(event)
     total = sum(event.usage.cost or 0.0 for event in bench.log() if isinstance(event, Thought))
-    assert tally.usage.cost == total
+    assert stats.usage.cost == total
     assert any(isinstance(event, Prompted) for event in events)

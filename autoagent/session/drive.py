@@ -99,7 +99,7 @@ def drive(
                 opened.pool.show(event)
                 plan.extensions.hear(event)
         except ForUser as error:
-            if console.tally.run:  # otherwise nothing of the run is on disk
+            if console.stats.run:  # otherwise nothing of the run is on disk
                 error.run_began = True
                 console.report(opened.log.path)
             raise
@@ -119,7 +119,7 @@ class Leg:
 
 def next_wish(plan: RunPlan) -> str:
     """Ask the user at this terminal how to continue a finished run. Return the wish, or ''."""
-    outcome = plan.console.tally.outcome
+    outcome = plan.console.stats.outcome
     provider = plan.settings.model_choice.provider
     if outcome is None or not outcome.status.is_conclusion or plan.settings.continuous:
         return ""

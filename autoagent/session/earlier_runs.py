@@ -219,14 +219,14 @@ def rows(state_dir: Path) -> Iterator[RunRow]:
 
 def _row(state_dir: Path, run: str) -> RunRow | None:
     """Return the row of a run from its log, with its latest start, or None if it has not begun. Raises StateError."""
-    tally, began, origin = RunStats(), None, ""
+    stats, began, origin = RunStats(), None, ""
     for event in summary_events(state_dir, run):
-        tally.add(event)
+        stats.add(event)
         origin = event.origin if isinstance(event, events.Forked) else origin
         began = event if isinstance(event, RunStarted) and not event.agent else began
     if began is None:
         return None
-    status = tally.outcome.status if tally.outcome else "unfinished"
-    figures = tally.proofs, tally.step, tally.usage.cost, tally.updated
+    status = stats.outcome.status if stats.outcome else "unfinished"
+    figures = stats.proofs, stats.step, stats.usage.cost, stats.updated
     name, goals = EarlierRun(run, began, None).name, tuple(map(str, began.task.goals))
     return RunRow(run, name, status, *figures, began.workspace, origin, goals)

@@ -295,7 +295,7 @@ def _fork(session: Session, run: str, step: int, shared: list[Event], feedback: 
         branch = _Branch(run, step, shared, run_start, moved_start, session, console, cleanup)
         changes = report_changes(moved_start, plan.start, console)
         code = drive(plan, lambda tainted: branch.new_log(tainted, user_events, changes))
-        return Leg(console.tally.run, code, next_wish(plan))
+        return Leg(console.stats.run, code, next_wish(plan))
 
 
 def _fork_team(branch: _Branch, feedback: str | None) -> int:

@@ -96,7 +96,7 @@ def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
             plan = plan_run(session, console, parts, model, task, set_up_answers=terminal.given_answers)
             mask = build.mask_of(settings)
             code = drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
-            return session, Leg(console.tally.run, code, next_wish(plan))
+            return session, Leg(console.stats.run, code, next_wish(plan))
 
 
 def preload(settings: Settings) -> None:

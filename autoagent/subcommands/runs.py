@@ -161,9 +161,9 @@ def _show_end(console: Console, log: Path, step: int | None) -> None:
 
 def _require_step(console: Console, step: int | None) -> None:
     """Raise StateError if the run that the console has shown has no such step."""
-    if step is not None and console.tally.step < step:
-        steps = counted(console.tally.step, "step")
-        raise StateError(f"The run {console.tally.run} has {steps}, and no step {step}.")
+    if step is not None and console.stats.step < step:
+        steps = counted(console.stats.step, "step")
+        raise StateError(f"The run {console.stats.run} has {steps}, and no step {step}.")
 
 
 MAX_PAUSE_SECONDS = 3.0  # even if the model or the user took longer

@@ -104,7 +104,7 @@ def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, An
     team_run = plan.team_run
     assert team_run is not None
     assert team_run.outcome is not None
-    team.spent += console.tally.usage.cost or 0.0
+    team.spent += console.stats.usage.cost or 0.0
     if team_run.error is not None:
         raise team_run.error
     if team_run.outcome.status == Status.BUDGET:

@@ -91,7 +91,7 @@ class TeamText:
             or event.agent in self._roles
         )
 
-    def lines(self, event: events.Event, page: Canvas, tally: RunStats) -> Iterator[str]:
+    def lines(self, event: events.Event, page: Canvas, stats: RunStats) -> Iterator[str]:
         """Yield the lines that show an event, or none for an event that the user need not see."""
         match event:
             case events.Hired():
@@ -110,7 +110,7 @@ class TeamText:
             case events.Published():
                 yield from self._message(event, page)
             case events.RoundEnded():
-                yield rendering.figures_line(f"round {event.step}", tally, page)
+                yield rendering.figures_line(f"round {event.step}", stats, page)
             case _:
                 for text in rendering.event_lines(event, page):
                     yield page.ink(self._role_ink(event.agent), f"[{self._role_name(event.agent)}] ") + text

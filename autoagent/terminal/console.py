@@ -57,7 +57,7 @@ class Console:
     """Show events and streamed text (Listener), ask questions and print messages (Terminal).
 
     `mask` removes secrets from a JSON value that is not from the log. With `replays`, proposals and decisions are
-    shown from the events. `tally` is the fold over the events. `pass_over` receives events that an earlier process of
+    shown from the events. `stats` is the fold over the events. `pass_over` receives events that an earlier process of
     the run has shown.
     """
 
@@ -73,18 +73,18 @@ class Console:
         mask: Callable[[Any], Any] = lambda value: value,
         hooks: EventHooks = _NO_HOOKS,
     ) -> None:
-        self.tally = RunStats()
+        self.stats = RunStats()
         self.goes_on = False  # whether this screen has shown the run before
         self.agreed: Task | None = None  # the task that the person at this screen has just agreed to
         self._hooks = hooks
-        self._words = RunWords(self.tally)
+        self._words = RunWords(self.stats)
         self._mask = mask
         self._events = out if json else None
         screen = self._screen = Screen(
             err if json else out, style, moves=not (json or replays or style.plain) and can_edit(stdin, out)
         )
         self._answers = Answers(stdin, screen, style, mask)
-        self._thoughts = StreamedThoughts(screen, mask, lambda: f"{rendering.name_of(self.tally)} THOUGHTS:")
+        self._thoughts = StreamedThoughts(screen, mask, lambda: f"{rendering.name_of(self.stats)} THOUGHTS:")
         self._plain = style.plain
         self._thoughts_style = style.thoughts
         self._streams_thoughts = style.thoughts in ("auto", "full")
@@ -130,7 +130,7 @@ class Console:
     @property
     def folds(self) -> Mapping[str, object]:
         """Return the folds fed by `pass_over`, by name. Other state concerns only the newest step."""
-        return {"tally": self.tally, "words": self._words, "team": self._team}
+        return {"stats": self.stats, "words": self._words, "team": self._team}
 
     def pass_over(self, event: events.Event) -> None:
         """Receive an event shown before. Thoughts whose command was not started are shown again."""
@@ -149,7 +149,7 @@ class Console:
                 self._command = event.call.name
 
     def _take(self, event: events.Event) -> None:
-        self.tally.add(event)
+        self.stats.add(event)
         if event.agent:
             return
         self._words.add(event)
@@ -164,7 +164,7 @@ class Console:
                     self._has_highlighter = True  # while the model thinks
                     threading.Thread(target=markup.preload, daemon=True).start()
                 self._last_operation = ""
-                self._activity.thinks(self.tally.model, event.tokens)
+                self._activity.thinks(self.stats.model, event.tokens)
             case events.Started() if event.call.name:
                 self._activity.runs(event.call)
             case events.RunStarted() | events.Returned():
@@ -182,7 +182,7 @@ class Console:
         self._team.add(event)
         if self._team.knows(event):
             self._warn_of_cost(page)
-            self._screen.lines(self._team.lines(event, page, self.tally))
+            self._screen.lines(self._team.lines(event, page, self.stats))
             return
         if event.agent:
             self._screen.lines(self._sub_agents.lines(event, page))
@@ -235,7 +235,7 @@ class Console:
         if self._streams_thoughts:
             self._thoughts.end(event.thoughts.text.strip())
         elif self._thoughts_style == "short":
-            self._screen.lines(rendering.short_thoughts(event.thoughts, self.tally, page))
+            self._screen.lines(rendering.short_thoughts(event.thoughts, self.stats, page))
         self._warn_of_cost(page)
         self._folded_thoughts = event.thoughts if self._streams_thoughts else None
         if self._plain or self._replays or self._thoughts_style == "full":
@@ -243,23 +243,23 @@ class Console:
             self._folded_thoughts = None
 
     def _warn_of_cost(self, page: Canvas) -> None:
-        if self.tally.usage.cost is None and not self._cost_unknown:
+        if self.stats.usage.cost is None and not self._cost_unknown:
             self._cost_unknown = True
-            warning = f"THE COST OF THIS RUN IS UNKNOWN: no price is known for {self.tally.unpriced}. "
+            warning = f"THE COST OF THIS RUN IS UNKNOWN: no price is known for {self.stats.unpriced}. "
             self._screen.lines([page.alert(warning + "Limits on tokens and time still hold.")])
 
     def report(self, log: Path) -> None:
         """Write the final report. `log` is the folder or file that holds the run."""
         self._screen.area.close()
-        page, tally = self._screen.page, self.tally
-        if self._events is not None and tally.outcome is not None:  # with `json`, not yet shown on this screen
-            self._screen.lines(rendering.run_end(tally.outcome, page))
+        page, stats = self._screen.page, self.stats
+        if self._events is not None and stats.outcome is not None:  # with `json`, not yet shown on this screen
+            self._screen.lines(rendering.run_end(stats.outcome, page))
         render = run_report.report if self._plain else run_report.table
-        self._screen.lines(["", *render(tally, page), *run_report.next_steps(tally, str(log), page)])
-        if tally.outcome is not None and not self._replays:
-            notice = {"kind": "ended", "run": tally.run, "status": tally.outcome.status, "reason": tally.outcome.reason}
-            figures = {"steps": tally.step, "cost": tally.usage.cost, "seconds": tally.seconds}
-            self._attention.call({**notice, **figures, "changed": list(tally.changed)})
+        self._screen.lines(["", *render(stats, page), *run_report.next_steps(stats, str(log), page)])
+        if stats.outcome is not None and not self._replays:
+            notice = {"kind": "ended", "run": stats.run, "status": stats.outcome.status, "reason": stats.outcome.reason}
+            figures = {"steps": stats.step, "cost": stats.usage.cost, "seconds": stats.seconds}
+            self._attention.call({**notice, **figures, "changed": list(stats.changed)})
 
     def text(self, delta: str) -> None:
         """Stream the thoughts in a reply, never the JSON around them."""
@@ -311,7 +311,7 @@ class Console:
         if effects is None or not effects.asks_user or proposal.warning:  # otherwise the question follows at once
             digest = rendering.DIGEST.search(proposal.preview)
             shown_in = self._step_by_digest.get(digest[1], 0) if digest and not proposal.agent else 0
-            step = shown_in if shown_in < self.tally.step else 0
+            step = shown_in if shown_in < self.stats.step else 0
             self._screen.lines(rendering.proposal(proposal, self._screen.page, mask=self._mask, step=step))
 
     def show_whole(self, proposal: Proposal) -> None:
@@ -393,7 +393,7 @@ class Console:
                     text += f"\n{self._read(watch)}"
             return text
 
-        run, masked_prompt, is_attended = self.tally.run, self._mask(prompt), self._answers.at_terminal
+        run, masked_prompt, is_attended = self.stats.run, self._mask(prompt), self._answers.at_terminal
         try:
             self._last_answer = self._desk.ask(run, masked_prompt, question, timeout, read, is_attended=is_attended)
         except EOFError:
@@ -456,4 +456,4 @@ class Console:
     def _begin_step(self, step: int, page: Canvas) -> None:
         if step != self._last_ruled_step:
             self._last_ruled_step = step
-            self._screen.lines([rendering.step_rule(self.tally, step, page)])
+            self._screen.lines([rendering.step_rule(self.stats, step, page)])

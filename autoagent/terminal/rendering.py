@@ -101,9 +101,9 @@ class Canvas:
         return self.ink("alarm", wrap(text, self.columns))
 
 
-def name_of(tally: RunStats) -> str:
+def name_of(stats: RunStats) -> str:
     """Return the agent's name as shown before its thoughts."""
-    name = tally.task.name if tally.task else ""
+    name = stats.task.name if stats.task else ""
     return escape(shorten(name.upper(), 40).replace("\n", " ")) or "AGENT"
 
 
@@ -169,36 +169,36 @@ def folded_thoughts(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
         yield page.ink("quiet", f"  {first}{'' if first == escape(text) else ' ...'} {MORE_THOUGHTS}")
 
 
-def short_thoughts(thoughts: Thoughts, tally: RunStats, page: Canvas) -> Iterator[str]:
+def short_thoughts(thoughts: Thoughts, stats: RunStats, page: Canvas) -> Iterator[str]:
     """Render the first thought on one line, cut to fit."""
-    label = f"{name_of(tally)} THOUGHTS:"
+    label = f"{name_of(stats)} THOUGHTS:"
     text = " ".join(thoughts.text.split())
     room = page.columns - width(label) - 5
     first = next(cut(text, room, hanging=0, at_spaces=True))
     yield f"{page.ink('thought', label)} {first}{'' if first == escape(text) else ' ...'}"
 
 
-def cost_text(tally: RunStats) -> str:
+def cost_text(stats: RunStats) -> str:
     """Render the cost of a run so far, and its budget if it has one."""
-    limit = f" of ${tally.budget:g}" if tally.budget and tally.usage.cost is not None else ""
-    return f"{money(tally.usage.cost)}{limit}"
+    limit = f" of ${stats.budget:g}" if stats.budget and stats.usage.cost is not None else ""
+    return f"{money(stats.usage.cost)}{limit}"
 
 
-def step_rule(tally: RunStats, step: int, page: Canvas) -> str:
+def step_rule(stats: RunStats, step: int, page: Canvas) -> str:
     """Render a line across the screen where a step begins, with its number and the run's figures so far."""
     parts = (
-        f"step {step}{f' of {tally.max_commands}' if tally.max_commands else ''}",
-        cost_text(tally),
-        f"window {tally.share:.0%}",
-        duration(tally.seconds),
+        f"step {step}{f' of {stats.max_commands}' if stats.max_commands else ''}",
+        cost_text(stats),
+        f"window {stats.share:.0%}",
+        duration(stats.seconds),
     )
     line = wrap(f"-- {' | '.join(parts)}", page.columns)
     return page.ink("quiet", line if "\n" in line else f"{line} ".ljust(page.columns, "-"))
 
 
-def figures_line(what: str, tally: RunStats, page: Canvas) -> str:
+def figures_line(what: str, stats: RunStats, page: Canvas) -> str:
     """Render the figures of a run on a line: its last activity, tokens, money, time."""
-    parts = (what, f"{tally.tokens:,} tokens", cost_text(tally), duration(tally.seconds))
+    parts = (what, f"{stats.tokens:,} tokens", cost_text(stats), duration(stats.seconds))
     return page.ink("quiet", wrap(f"[{' | '.join(parts)}]", page.columns))
 
 

@@ -31,7 +31,7 @@ MAX_FILES = 12  # changed files listed by name
 MAX_GOAL_CHARACTERS = 300
 
 
-def table(tally: RunStats, page: Canvas) -> Iterator[str]:
+def table(stats: RunStats, page: Canvas) -> Iterator[str]:
     """Yield the lines of the table."""
     from rich.table import Table
     from rich.text import Text
@@ -44,31 +44,31 @@ def table(tally: RunStats, page: Canvas) -> Iterator[str]:
     def add(label: str, state: str, text: str, style: str = "") -> None:
         grid.add_row(Text(label), Text(state, style=style), Text(escape(text)))
 
-    for number, goal in enumerate(tally.task.goals if tally.task else ()):
-        _, word, style = _GOAL_STATUSES[tally.goal_status(number)]
+    for number, goal in enumerate(stats.task.goals if stats.task else ()):
+        _, word, style = _GOAL_STATUSES[stats.goal_status(number)]
         check = f"\ncheck: {goal.check}" if goal.check else ""
         text = shorten(f"{number + 1}. {goal.text}{check}", MAX_GOAL_CHARACTERS)
         add("" if number else "Goals", word, text, style)
-    files = list(tally.changed)
+    files = list(stats.changed)
     for number, path in enumerate(files[:MAX_FILES]):
-        plus, minus = tally.lines.get(path, (0, 0))
+        plus, minus = stats.lines.get(path, (0, 0))
         add("" if number else "Files", f"+{plus} -{minus}" if plus or minus else "changed", path)
     if len(files) > MAX_FILES:
         add("", "", f"and {len(files) - MAX_FILES:,} more")
     if not files:
         add("Files", "-", "")
-    names = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
-    add("Commands", f"{sum(tally.commands.values()):,}", names)
-    usage = tally.usage
-    limit = f" of ${tally.budget:g}" if tally.budget else ""
+    names = ", ".join(f"{name} {count}" for name, count in sorted(stats.commands.items()))
+    add("Commands", f"{sum(stats.commands.values()):,}", names)
+    usage = stats.usage
+    limit = f" of ${stats.budget:g}" if stats.budget else ""
     parts = f"{usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out"
-    add("Tokens", f"{tally.tokens:,}", parts)
-    add("Cost", money(usage.cost), f"{at_host(tally.model, tally.host)}{limit}")
-    if len(tally.by_model) > 1 and usage.cost != 0:
-        for name, part in tally.by_model.items():
+    add("Tokens", f"{stats.tokens:,}", parts)
+    add("Cost", money(usage.cost), f"{at_host(stats.model, stats.host)}{limit}")
+    if len(stats.by_model) > 1 and usage.cost != 0:
+        for name, part in stats.by_model.items():
             add("", money(part.cost), f"{name}, {part.prompt + part.completion:,} tokens")
-    details = f"{counted(tally.step, 'step')}; {duration(tally.waited)} at questions or idle"
-    add("Working", duration(tally.seconds), details)
+    details = f"{counted(stats.step, 'step')}; {duration(stats.waited)} at questions or idle"
+    add("Working", duration(stats.seconds), details)
     yield from markup.render_lines(grid, page.columns, page.code_theme)
 
 
@@ -83,12 +83,12 @@ WORDS: Mapping[str, str] = {
 
 
 class RunWords:
-    """Answer words after a slash. Pass events of the run's own agent to `add`. `tally` folds those of all agents."""
+    """Answer words after a slash. Pass events of the run's own agent to `add`. `stats` folds those of all agents."""
 
-    NOT_IN_CHECKPOINT = ("_tally", "_recalled")
+    NOT_IN_CHECKPOINT = ("_stats", "_recalled")
 
-    def __init__(self, tally: RunStats) -> None:
-        self._tally = tally
+    def __init__(self, stats: RunStats) -> None:
+        self._stats = stats
         self._system_tokens = 0
         self._prompted: Prompted | None = None
         self._recalled: Recalled | None = None
@@ -114,8 +114,8 @@ class RunWords:
     def lines(self, word: str, page: Canvas) -> Iterator[str]:
         """Yield the lines that answer any of WORDS except `full`."""
         answers: Mapping[str, Callable[[Canvas], Iterator[str]]] = {
-            "cost": lambda page: cost_lines(self._tally, page),
-            "goals": lambda page: goal_lines(self._tally, page),
+            "cost": lambda page: cost_lines(self._stats, page),
+            "goals": lambda page: goal_lines(self._stats, page),
             "thoughts": lambda page: rendering.all_thoughts(self._thoughts, page) if self._thoughts else iter(()),
             "context": self._context,
             "memory": self._memories,
@@ -126,7 +126,7 @@ class RunWords:
         if self._prompted is None:
             yield page.prose("Prompt:", "none was sent yet", "label")
             return
-        tokens, window = self._prompted.tokens, self._tally.window
+        tokens, window = self._prompted.tokens, self._stats.window
         memories = len(self._recalled.memories) if self._recalled else 0
         yield page.prose("Prompt:", f"{tokens:,} of {window:,} tokens, {tokens / max(1, window):.0%}", "label")
         yield page.prose("  goals, rules and commands:", f"{self._system_tokens:,}", "label")
@@ -147,49 +147,49 @@ class RunWords:
             yield "No memory was recalled for this step."
 
 
-def report(tally: RunStats, page: Canvas) -> Iterator[str]:
+def report(stats: RunStats, page: Canvas) -> Iterator[str]:
     """Render the final report: goals, changes, costs."""
-    commands = ", ".join(f"{name} {count}" for name, count in sorted(tally.commands.items()))
+    commands = ", ".join(f"{name} {count}" for name, count in sorted(stats.commands.items()))
     goals = []
-    for number, goal in enumerate(tally.task.goals if tally.task else ()):
-        word = _GOAL_STATUSES[tally.goal_status(number)][0]
+    for number, goal in enumerate(stats.task.goals if stats.task else ()):
+        word = _GOAL_STATUSES[stats.goal_status(number)][0]
         goals.append(f"{number + 1}. {goal}{f' ({word})' if word else ''}")
     rows = {
         "Goals": "; ".join(goals),
-        "Files changed": ", ".join(tally.changed) or "none",
-        "Commands": f"{sum(tally.commands.values())} ({commands})" if commands else "none",
-        "Model": at_host(tally.model, tally.host),
+        "Files changed": ", ".join(stats.changed) or "none",
+        "Commands": f"{sum(stats.commands.values())} ({commands})" if commands else "none",
+        "Model": at_host(stats.model, stats.host),
     }
     for label, text in rows.items():
         yield page.prose(f"{label}:", shorten(text, MAX_RESULT_CHARACTERS), "label")
-    yield from cost_lines(tally, page)
+    yield from cost_lines(stats, page)
 
 
-def next_steps(tally: RunStats, log: str, page: Canvas) -> Iterator[str]:
+def next_steps(stats: RunStats, log: str, page: Canvas) -> Iterator[str]:
     """Render where the log is, and how to continue an unfinished run."""
     yield from _copyable("Log:", log, page)
-    if tally.outcome is None or tally.outcome.status != Status.FINISHED:
-        yield from _copyable("Resume:", f"autoagent resume {tally.run}", page)
+    if stats.outcome is None or stats.outcome.status != Status.FINISHED:
+        yield from _copyable("Resume:", f"autoagent resume {stats.run}", page)
 
 
-def cost_lines(tally: RunStats, page: Canvas) -> Iterator[str]:
+def cost_lines(stats: RunStats, page: Canvas) -> Iterator[str]:
     """Render the costs of the run so far."""
-    usage = tally.usage
-    parts = [f"{name} {money(part.cost)}" for name, part in tally.by_model.items()]
+    usage = stats.usage
+    parts = [f"{name} {money(part.cost)}" for name, part in stats.by_model.items()]
     by_model = f" ({', '.join(parts)})" if len(parts) > 1 else ""
     rows = {
-        "Tokens": f"{tally.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
-        "Cost": cost_text(tally) + by_model,
-        "Time": f"{duration(tally.seconds)}, {counted(tally.step, 'step')}",
+        "Tokens": f"{stats.tokens:,} ({usage.prompt:,} in, {usage.cached:,} of them cached; {usage.completion:,} out)",
+        "Cost": cost_text(stats) + by_model,
+        "Time": f"{duration(stats.seconds)}, {counted(stats.step, 'step')}",
     }
     for label, text in rows.items():
         yield page.prose(f"{label}:", text, "label")
 
 
-def goal_lines(tally: RunStats, page: Canvas) -> Iterator[str]:
+def goal_lines(stats: RunStats, page: Canvas) -> Iterator[str]:
     """Render a line for each goal, with the result of its check."""
-    for number, goal in enumerate(tally.task.goals if tally.task else ()):
-        met = tally.met.get(number)
+    for number, goal in enumerate(stats.task.goals if stats.task else ()):
+        met = stats.met.get(number)
         unknown = "not checked yet" if goal.check else "no check"
         word = {True: "met", False: "NOT met", None: unknown}[met]
         ink: Ink = "quiet" if met is None else "added" if met else "alarm"

@@ -40,7 +40,7 @@ def plain(value):
     if isinstance(value, (list, tuple, deque)):
         return [plain(one) for one in value]
     if hasattr(value, "__dict__") and not callable(value):
-        left_out = {*getattr(value, "NOT_IN_CHECKPOINT", ()), *({"_undecided"} if "tally" in vars(value) else ())}
+        left_out = getattr(value, "NOT_IN_CHECKPOINT", ())
         return {name: plain(one) for name, one in vars(value).items() if name not in left_out}
     return repr(value)
 
