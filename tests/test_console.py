@@ -51,7 +51,7 @@ from autoagent.terminal import rendering
 from autoagent.terminal.console import Console
 from autoagent.terminal.live_area import Activity, LiveArea
 from autoagent.terminal.palette import DARK, LIGHT, palette_of
-from autoagent.terminal.rendering import Canvas
+from autoagent.terminal.rendering import Page
 from autoagent.terminal.screen import Style
 from autoagent.text.redaction import MASK, Redactor
 from autoagent.text.sanitize import width
@@ -244,10 +244,10 @@ def test_what_takes_long_says_how_far_it_is_and_never_when_it_ends() -> None:
     activity = Activity(area, str)
     try:
         for told in ("reads: 0 of 204 tokens", "reads: 128 of 204 tokens"):
-            activity.works(told)
+            activity.show_operation(told)
             wait_for(lambda told=told: bool(shown) and f"{told} | 0 s" in shown[-1])  # type: ignore[misc]
-        activity.thinks("local", 204)
-        activity.hears("def f():\n    return 1\n")
+        activity.show_request("local", 204)
+        activity.feed_reply("def f():\n    return 1\n")
         wait_for(lambda: "writing, 3 lines | " in shown[-1] and "tokens/s" in shown[-1])
     finally:
         area.close()
@@ -268,11 +268,11 @@ def test_the_text_of_a_file_is_no_thought(thoughts: object) -> None:
     area = LiveArea(shown.append, lambda: 0)
     activity = Activity(area, str)
     try:
-        activity.thinks("gpt", 204)
+        activity.show_request("gpt", 204)
         half = json.dumps({"thoughts": thoughts, "filename": "a.txt", "text": "1\n2\n3"})
-        activity.hears(half[: half.index('"filename')])
+        activity.feed_reply(half[: half.index('"filename')])
         wait_for(lambda: bool(shown) and "thinking | " in shown[-1])
-        activity.hears(half[half.index('"filename') : -2])
+        activity.feed_reply(half[half.index('"filename') : -2])
         wait_for(lambda: "writing a.txt, 3 lines | " in shown[-1])
         assert "thinking" not in shown[-1]
     finally:
@@ -367,7 +367,7 @@ def test_a_theme_and_the_users_own_colours() -> None:
     assert palette_of(("none",), xterm, True) is None
     own = palette_of(("light", "thought = bold bright-cyan", "quiet=244", "label=default"), xterm, True)
     assert own is not None
-    assert Canvas(80, own).ink("thought", "x") == "\x1b[1m\x1b[96mx\x1b[0m" and Canvas(80, own).ink("label", "x") == "x"
+    assert Page(80, own).ink("thought", "x") == "\x1b[1m\x1b[96mx\x1b[0m" and Page(80, own).ink("label", "x") == "x"
     assert own.codes == {**LIGHT.codes, "thought": "\x1b[1m\x1b[96m", "quiet": "\x1b[38;5;244m", "label": ""}
     for wrong in ("solarized", "thought=", "mood=red", "thought=pink", "thought=256"):
         with pytest.raises(SettingsError, match=r"^AUTOAGENT_THEME: "):
@@ -387,11 +387,11 @@ def test_a_long_diff_leaves_its_command_in_sight() -> None:
     call = Call("1", "write_to_file", {"filename": "a.txt", "text": "".join(f"{n}\n" for n in range(99))})
     diff = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1,99 @@\n" + "".join(f"+{n}\n" for n in range(99))
     for rows, most in ((24, 12), (10, 6), (0, 60)):
-        lines = list(rendering.proposal(Proposal(call, WRITE, diff), Canvas(80, rows=rows)))
+        lines = list(rendering.proposal(Proposal(call, WRITE, diff), Page(80, rows=rows)))
         assert len(lines) == most + 3 and lines[0].startswith("NEXT ACTION (read): COMMAND = write_to_file  filename")
         assert lines[1] == "  @@ -1 +1,99 @@" and lines[-1] == "  (d shows the whole diff)"
     elsewhere = Proposal(Call("1", "write_to_file", {"filename": "link", "text": "x\n"}), WRITE, diff)
-    assert "  +++ b/a.txt" in list(rendering.proposal(elsewhere, Canvas(80))), "the name is another one"
+    assert "  +++ b/a.txt" in list(rendering.proposal(elsewhere, Page(80))), "the name is another one"
 
 
 class FullDisk(io.StringIO):
@@ -494,7 +494,7 @@ from autoagent.terminal import rendering
 from autoagent.terminal.live_area import Activity
 from autoagent.terminal.console import Console
 from autoagent.terminal.live_area import LiveArea
-from autoagent.terminal.rendering import Canvas
+from autoagent.terminal.rendering import Page
 from autoagent.core.errors import StopRun
 from autoagent.core.commands import Call, CommandSpec, Proposal
 from autoagent.safety.question_dialog import QuestionDialog

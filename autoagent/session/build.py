@@ -29,8 +29,8 @@ from autoagent.settings import DOTENV, Settings, secrets_of, user_config_path, u
 from autoagent.terminal.console import Console, EventHooks
 from autoagent.terminal.output import ProgressBar, echo
 from autoagent.terminal.palette import Palette, palette_of
-from autoagent.terminal.question_desk import THIS_TERMINAL, QuestionTerms
 from autoagent.terminal.screen import Style
+from autoagent.terminal.shared_questions import THIS_TERMINAL, QuestionSettings
 from autoagent.text.redaction import Redactor
 from autoagent.text.tokens import PER_MESSAGE, counter
 from autoagent.workspace.gate import Workspace
@@ -52,10 +52,12 @@ def open_console(settings: Settings, *, json: bool, replays: bool = False) -> Co
     plain = settings.plain_output or not screen.isatty()
     folders = str(settings.workspace.absolute()), str(settings.state_dir.absolute())
     ends_run = settings.if_unanswered == "end" if settings.if_unanswered else not settings.continuous
-    terms = THIS_TERMINAL if replays else QuestionTerms(questions_path(), settings.answer_timeout, ends_run, *folders)
+    questions = (
+        THIS_TERMINAL if replays else QuestionSettings(questions_path(), settings.answer_timeout, ends_run, *folders)
+    )
     style = Style(
         color, plain=plain, thoughts=settings.thoughts, history=user_state_path(os.environ) / "history",
-        notify=settings.notify, terms=terms, brief=settings.continuous,
+        notify=settings.notify, questions=questions, brief=settings.continuous,
     )  # fmt: skip
     mask, hooks = mask_of(settings), EventHooks(render) if replays else EventHooks(render, notify_listeners)
     return Console(sys.stdout, sys.stderr, sys.stdin, style=style, json=json, replays=replays, mask=mask, hooks=hooks)

@@ -163,7 +163,7 @@ def _resume(
     run_start = replace(run_start, workspace=session.flags.get("moved_to", old_workspace))
     check_flags(session.flags, settings)
     console = build.console_of(session)
-    console.goes_on = again
+    console.has_shown_run = again
     with (
         EventLog.open(settings.state_dir, run, mask=build.mask_of(settings), accept_truncated=step is not None) as log,
         open_parts(session, console) as parts,

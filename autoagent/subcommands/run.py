@@ -92,7 +92,7 @@ def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
             task = without_budget(flag_task or _choose_task(session, terminal, proposals), given)
             is_saved_task = _skips_questions(given) and not given.get("wish")
             not_reviewed = flag_task or settings.model_choice.provider.task or is_saved_task
-            console.agreed = None if not_reviewed or not (terminal.interactive and console.has_person) else task
+            console.agreed_task = None if not_reviewed or not (terminal.interactive and console.has_person) else task
             plan = plan_run(session, console, parts, model, task, set_up_answers=terminal.given_answers)
             mask = build.mask_of(settings)
             code = drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)

@@ -279,7 +279,7 @@ class Member:
             charge()
             budget.check_size(size, reply, model.price)
 
-        show_text, check_time = partial(plan.console.overhear, self.role.name), lambda: budget.check_time(time.time())
+        show_text, check_time = partial(plan.console.role_text, self.role.name), lambda: budget.check_time(time.time())
         try:
             return model.complete(
                 messages,
@@ -360,7 +360,7 @@ def ask_person(console: Console, role: Role, prompt: str, unanswered: str) -> st
     while True:
         try:
             text = console.ask(
-                f"You are {role.name}, {role.profile}. {_INSTRUCTIONS}", question=question, goes_on=_is_unfinished
+                f"You are {role.name}, {role.profile}. {_INSTRUCTIONS}", question=question, is_unfinished=_is_unfinished
             )
         except EOFError:
             reason = f"{role} is a person, and nobody is there to answer; run it in a terminal, or pipe the answer in."

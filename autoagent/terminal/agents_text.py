@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from autoagent.core import events
 from autoagent.terminal import markup, rendering
 from autoagent.terminal.palette import Ink
-from autoagent.terminal.rendering import Canvas
+from autoagent.terminal.rendering import Page
 from autoagent.text.sanitize import cut_to_lines, escape, fold_blanks, shorten, width
 
 if TYPE_CHECKING:
@@ -40,15 +40,15 @@ class SubAgentText:
             case events.Started():
                 self._commands[event.agent] = event.call.name
 
-    def lines(self, event: events.Event, page: Canvas) -> Iterator[str]:
+    def lines(self, event: events.Event, page: Page) -> Iterator[str]:
         """Yield the lines that show an event, or none for an event that the user need not see."""
         self.add(event)
         prefix = f"[{self._names.get(event.agent, 'agent')} {event.agent}] "
-        for text in self._texts(event, Canvas(max(20, page.columns - width(prefix)), page.color)):
+        for text in self._texts(event, Page(max(20, page.columns - width(prefix)), page.color)):
             for line in text.split("\n"):
                 yield page.ink("quiet", prefix) + line
 
-    def _texts(self, event: events.Event, page: Canvas) -> Iterator[str]:
+    def _texts(self, event: events.Event, page: Page) -> Iterator[str]:
         match event:
             case events.RunStarted():
                 yield page.prose("STARTED:", "; ".join(goal.text for goal in event.task.goals))
@@ -91,7 +91,7 @@ class TeamText:
             or event.agent in self._roles
         )
 
-    def lines(self, event: events.Event, page: Canvas, stats: RunStats) -> Iterator[str]:
+    def lines(self, event: events.Event, page: Page, stats: RunStats) -> Iterator[str]:
         """Yield the lines that show an event, or none for an event that the user need not see."""
         match event:
             case events.Hired():
@@ -115,7 +115,7 @@ class TeamText:
                 for text in rendering.event_lines(event, page):
                     yield page.ink(self._role_ink(event.agent), f"[{self._role_name(event.agent)}] ") + text
 
-    def _message(self, event: events.Published, page: Canvas) -> Iterator[str]:
+    def _message(self, event: events.Published, page: Page) -> Iterator[str]:
         writer = f"{event.sent_from} ({event.role})" if event.sent_from else event.role
         to = "" if "<all>" in event.send_to else f" to {', '.join(event.send_to)}"
         cause = f", {event.cause_by.rpartition('.')[2]}" if event.agent else ""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from autoagent.terminal.screen import Screen, Style
 
 
-class Answers:
+class AnswerReader:
     """Read lines from `stdin`. `mask` removes secrets from the history of typed lines."""
 
     def __init__(self, stdin: TextIO, screen: Screen, style: Style, mask: Callable[[Any], Any]) -> None:

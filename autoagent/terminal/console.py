@@ -30,24 +30,24 @@ from autoagent.core.task import Outcome, Status, Task
 from autoagent.safety.typed_answers import read_answer
 from autoagent.terminal import markup, rendering, run_report
 from autoagent.terminal.agents_text import SubAgentText, TeamText
-from autoagent.terminal.answers import Answers
+from autoagent.terminal.answers import AnswerReader
 from autoagent.terminal.line_editor import Watch, can_edit, edit_in_editor
 from autoagent.terminal.live_area import Activity
 from autoagent.terminal.output import turn_pages
-from autoagent.terminal.question_desk import Attention, QuestionDesk
-from autoagent.terminal.rendering import Canvas
+from autoagent.terminal.rendering import Page
 from autoagent.terminal.run_report import WORDS, RunWords
 from autoagent.terminal.screen import AS_USUAL, Screen, StreamedThoughts, Style
+from autoagent.terminal.shared_questions import SharedQuestions, UserAlert
 from autoagent.text.sanitize import escape
 from autoagent.text.wrapping import wrap
 
 
 @dataclass(frozen=True, slots=True)
 class EventHooks:
-    """The hooks on events. `render` returns the text to show, or None for the default. `hear` receives each event."""
+    """The hooks on events. `render` returns the text to show, or None for the default. `receive` gets each event."""
 
     render: Callable[[events.Event], str | None] = lambda event: None
-    hear: Callable[[events.Event], None] = lambda event: None
+    receive: Callable[[events.Event], None] = lambda event: None
 
 
 _NO_HOOKS = EventHooks()
@@ -74,8 +74,8 @@ class Console:
         hooks: EventHooks = _NO_HOOKS,
     ) -> None:
         self.stats = RunStats()
-        self.goes_on = False  # whether this screen has shown the run before
-        self.agreed: Task | None = None  # the task that the person at this screen has just agreed to
+        self.has_shown_run = False  # whether this screen has shown the run before
+        self.agreed_task: Task | None = None  # the task that the person at this screen has just agreed to
         self._hooks = hooks
         self._words = RunWords(self.stats)
         self._mask = mask
@@ -83,7 +83,7 @@ class Console:
         screen = self._screen = Screen(
             err if json else out, style, moves=not (json or replays or style.plain) and can_edit(stdin, out)
         )
-        self._answers = Answers(stdin, screen, style, mask)
+        self._answers = AnswerReader(stdin, screen, style, mask)
         self._thoughts = StreamedThoughts(screen, mask, lambda: f"{rendering.name_of(self.stats)} THOUGHTS:")
         self._plain = style.plain
         self._thoughts_style = style.thoughts
@@ -91,8 +91,8 @@ class Console:
         self._has_pager = self._answers.are_edited and not json
         self._activity = Activity(screen.area, mask)
         self._has_highlighter = False
-        self._attention = Attention(self._ring, "" if replays else style.notify)
-        self._desk = QuestionDesk(style.terms, self.say, self._attention, mask)
+        self._alert = UserAlert(self._ring, "" if replays else style.notify)
+        self._questions = SharedQuestions(style.questions, self.say, self._alert, mask)
         self._last_operation = ""  # the last long one that was announced
         self._replays = replays
         self._retry_reasons: set[str] = set()  # those shown as they occurred
@@ -111,7 +111,7 @@ class Console:
     def show(self, event: events.Event) -> None:
         """Show an event of the run. Raises StateError if the output cannot be written, in a replay BrokenPipeError."""
         self._take(event)
-        self._hooks.hear(event)
+        self._hooks.receive(event)
         if self._events is not None:
             self._screen.put(self._events, json_format.dumps(event_to_dict(event)) + "\n")
         elif event.agent and self._thoughts.is_open:
@@ -164,15 +164,15 @@ class Console:
                     self._has_highlighter = True  # while the model thinks
                     threading.Thread(target=markup.preload, daemon=True).start()
                 self._last_operation = ""
-                self._activity.thinks(self.stats.model, event.tokens)
+                self._activity.show_request(self.stats.model, event.tokens)
             case events.Started() if event.call.name:
-                self._activity.runs(event.call)
+                self._activity.show_command(event.call)
             case events.RunStarted() | events.Returned():
-                self._activity.says("remembering")
+                self._activity.show_task("remembering")
             case events.RoundBegan():
-                self._activity.attends()
+                self._activity.show_round()
             case events.Thought() | events.Rejected() | events.Decided() | events.RoundEnded() | events.Ended():
-                self._activity.rests()
+                self._activity.clear()
 
     def _show(self, event: events.Event) -> None:
         page = self._screen.page
@@ -188,7 +188,7 @@ class Console:
             self._screen.lines(self._sub_agents.lines(event, page))
             return
         if isinstance(event, (events.Prompted, events.Rejected, events.Ended)):
-            self._thoughts.forget()
+            self._thoughts.reset()
         if isinstance(event, (events.Prompted, events.Rejected)):
             self._begin_step(event.step, page)
         match event:
@@ -199,7 +199,7 @@ class Console:
                 self._screen.lines([page.prose("CHANGED:", event.what, "user")])
             case events.RunStarted():
                 self._screen.lines(
-                    rendering.run_start(event, page, brief=self.goes_on, agreed=event.task == self.agreed)
+                    rendering.run_start(event, page, brief=self.has_shown_run, agreed=event.task == self.agreed_task)
                 )
                 if self._undecided_thought is not None:
                     self._thought(self._undecided_thought, page)
@@ -228,12 +228,12 @@ class Console:
                 if lines := list(rendering.event_lines(event, page)):
                     self._screen.lines(lines)
 
-    def _thought(self, event: events.Thought, page: Canvas) -> None:
+    def _thought(self, event: events.Thought, page: Page) -> None:
         """Write the thoughts that did not stream, then the rest of them: at a terminal in one line that t expands."""
         if not self._thoughts.is_open:
             self._begin_step(event.step, page)
         if self._streams_thoughts:
-            self._thoughts.end(event.thoughts.text.strip())
+            self._thoughts.finish(event.thoughts.text.strip())
         elif self._thoughts_style == "short":
             self._screen.lines(rendering.short_thoughts(event.thoughts, self.stats, page))
         self._warn_of_cost(page)
@@ -242,7 +242,7 @@ class Console:
             self._screen.lines(rendering.other_thoughts(event.thoughts, page))
             self._folded_thoughts = None
 
-    def _warn_of_cost(self, page: Canvas) -> None:
+    def _warn_of_cost(self, page: Page) -> None:
         if self.stats.usage.cost is None and not self._cost_unknown:
             self._cost_unknown = True
             warning = f"THE COST OF THIS RUN IS UNKNOWN: no price is known for {self.stats.unpriced}. "
@@ -259,22 +259,22 @@ class Console:
         if stats.outcome is not None and not self._replays:
             notice = {"kind": "ended", "run": stats.run, "status": stats.outcome.status, "reason": stats.outcome.reason}
             figures = {"steps": stats.step, "cost": stats.usage.cost, "seconds": stats.seconds}
-            self._attention.call({**notice, **figures, "changed": list(stats.changed)})
+            self._alert.send({**notice, **figures, "changed": list(stats.changed)})
 
     def text(self, delta: str) -> None:
         """Stream the thoughts in a reply, never the JSON around them."""
         if self._plain or self._events is not None:
             return
-        self._activity.hears(delta)
+        self._activity.feed_reply(delta)
         if self._streams_thoughts:
-            self._thoughts.hear(delta)
+            self._thoughts.feed(delta)
 
-    def overhear(self, name: str, delta: str) -> None:
+    def role_text(self, name: str, delta: str) -> None:
         """Show the end of a team role's unfinished reply below the text. Any thread may call this."""
-        self._activity.overhears(name, delta)
+        self._activity.feed_role(name, delta)
 
     def waiting(self, reason: str, seconds: float, until: float) -> None:
-        self._thoughts.forget()
+        self._thoughts.reset()
         when = f"asking again in {seconds:.0f} s, " if seconds >= 1 else "asking again "
         text = f"{when}until {time.strftime('%H:%M:%S', time.localtime(until))}"
         if reason not in self._retry_reasons:  # otherwise it was shown above
@@ -288,23 +288,23 @@ class Console:
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
         """Show during the block that a task without events is in progress."""
-        self._activity.says(what)
+        self._activity.show_task(what)
         try:
             yield
         finally:
-            self._activity.rests()
+            self._activity.clear()
 
     def working(self, what: str, seconds: float) -> None:
         if self._screen.area.moves:
-            self._activity.works(what)
+            self._activity.show_operation(what)
         elif (operation := what.partition(": ")[0]) != self._last_operation:  # the rest is its progress
             self._last_operation = operation
-            self._thoughts.forget()
+            self._thoughts.reset()
             self._screen.lines([self._screen.page.prose("WORKING:", f"{what} (about {seconds:.0f} s)")])
 
     def printed(self, data: bytes) -> None:
         """Show output of a program that a command is waiting for. Any thread may call this."""
-        self._activity.prints(data)
+        self._activity.feed_output(data)
 
     def proposed(self, proposal: Proposal) -> None:
         effects = proposal.spec.effects
@@ -317,7 +317,7 @@ class Console:
     def show_whole(self, proposal: Proposal) -> None:
         lines = list(rendering.proposal(proposal, replace(self._screen.page, whole=True), mask=self._mask))
         if self._has_pager and len(lines) >= shutil.get_terminal_size().lines:
-            self._activity.rests()
+            self._activity.clear()
             turn_pages("".join(f"{line}\n" for line in lines))
         else:
             self._screen.lines(lines)
@@ -331,7 +331,7 @@ class Console:
         if word != "full":
             self._screen.lines(self._words.lines(word, page))
         elif self._has_pager:
-            self._activity.rests()
+            self._activity.clear()
             turn_pages(escape(self._words.result))
         else:
             self._screen.lines(rendering.block(self._words.result, page))
@@ -340,12 +340,12 @@ class Console:
         return edit_in_editor(text, suffix) if self._answers.are_edited else None
 
     def rewrite(self, text: str) -> str | None:
-        self._activity.rests()
+        self._activity.clear()
         return self._answers.rewrite(text)
 
     def say(self, text: str) -> None:
         """Write a text, keeping its lines and wrapping long ones."""
-        self._thoughts.forget()
+        self._thoughts.reset()
         self._screen.lines(wrap(line, self._screen.page.columns) for line in self._mask(text).split("\n"))
 
     def warn(self, text: str) -> None:
@@ -359,18 +359,18 @@ class Console:
         *,
         label: str = "",
         question: Question = ANY_TEXT,
-        goes_on: Callable[[str], bool] = lambda text: False,
+        is_unfinished: Callable[[str], bool] = lambda text: False,
     ) -> str:
-        """Show a prompt of one or more lines, and read a line, and more while the text `goes_on`.
+        """Show a prompt of one or more lines, and read a line, and more while the text `is_unfinished`.
 
-        The answer may come from another terminal instead (see question_desk). After `timeout` seconds the question is
-        given up. With a `label`, the prompt is the agent's, and may be Markdown.
+        The answer may come from another terminal instead (see shared_questions). The question is given up after
+        `timeout` seconds. With a `label`, the prompt is the agent's, and may be Markdown.
 
         Raises EOFError at the end of input or if the prompt cannot be shown, KeyboardInterrupt for Ctrl-C, TimeoutError
         if the run is to go on without an answer, and StopRun if it is to end, as for Ctrl-D.
         """
-        self._activity.rests()
-        self._thoughts.forget()
+        self._activity.clear()
+        self._thoughts.reset()
         page = self._screen.page
         text = self._mask(prompt)
         prompt = f"{label} {prompt}" if label else prompt
@@ -389,20 +389,22 @@ class Console:
         def read(watch: Watch | None) -> str:
             text = self._read(watch, question.words)
             with suppress(EOFError):
-                while goes_on(text):
+                while is_unfinished(text):
                     text += f"\n{self._read(watch)}"
             return text
 
         run, masked_prompt, is_attended = self.stats.run, self._mask(prompt), self._answers.at_terminal
         try:
-            self._last_answer = self._desk.ask(run, masked_prompt, question, timeout, read, is_attended=is_attended)
+            self._last_answer = self._questions.ask(
+                run, masked_prompt, question, timeout, read, is_attended=is_attended
+            )
         except EOFError:
             if is_attended and self._events is None:
                 raise StopRun(Outcome(Status.STOPPED, "Saved, by Ctrl-D.")) from None
             raise
         is_yes = question.proposal is not None and read_answer(self._last_answer, question.yes, question.no).count == 1
         if is_yes and page.rows and not self.elsewhere and page == self._screen.page:
-            self._screen.take_back(1 + "\n".join([*lines, "> "]).count("\n"))
+            self._screen.erase_rows(1 + "\n".join([*lines, "> "]).count("\n"))
         return self._last_answer
 
     @property
@@ -434,26 +436,26 @@ class Console:
 
     @property
     def elsewhere(self) -> bool:
-        return self._desk.elsewhere
+        return self._questions.elsewhere
 
     def take_late(self) -> list[tuple[Question, str]]:
         """Return the answers to questions that stayed open, from here or elsewhere, each with its question."""
-        self._desk.collect_late(self._answers.poll_line)
-        return self._desk.take_late()
+        self._questions.collect_late(self._answers.poll_line)
+        return self._questions.take_late()
 
     def close_questions(self) -> None:
         """Close all open questions, as the run ends."""
-        self._desk.close()
+        self._questions.close()
 
     def discard_typeahead(self) -> None:
-        self._desk.collect_late(self._answers.poll_line)  # whole lines are late answers
+        self._questions.collect_late(self._answers.poll_line)  # whole lines are late answers
         self._answers.discard_typeahead()
 
     def _ring(self) -> None:
         if self._answers.are_edited and not self._replays:
             self._screen.put(self._screen.stream, "\a")
 
-    def _begin_step(self, step: int, page: Canvas) -> None:
+    def _begin_step(self, step: int, page: Page) -> None:
         if step != self._last_ruled_step:
             self._last_ruled_step = step
             self._screen.lines([rendering.step_rule(self.stats, step, page)])

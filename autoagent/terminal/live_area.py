@@ -121,16 +121,16 @@ class Activity:
         self._reply_start = 0.0  # when the first piece of the reply arrived, or 0
         self._output = ""
         self._bytes = 0
-        self._is_background = False  # whether the reply in progress belongs to a task that `says` announced
+        self._is_background = False  # whether the reply in progress belongs to a task that `show_task` announced
         self._role_texts: dict[str, tuple[int, str]] = {}  # by role: the count of lines so far, and the last of them
 
-    def thinks(self, model: str, tokens: int) -> None:
+    def show_request(self, model: str, tokens: int) -> None:
         """Show that the model was asked, with a prompt of this many tokens."""
         self._reply, self._operation = ReplyStream(), ""
         self._reply_start, self._is_background = 0.0, False
         self._area.begin(lambda seconds: self._thinking(f"waiting for {model} ({tokens:,} tokens)", seconds))
 
-    def hears(self, delta: str) -> None:
+    def feed_reply(self, delta: str) -> None:
         """Receive a piece of the reply."""
         if not self._area.moves or self._is_background:
             return
@@ -139,39 +139,39 @@ class Activity:
             self._area.begin(lambda seconds: self._thinking("thinking", seconds))
         self._reply.feed(delta)
 
-    def attends(self) -> None:
+    def show_round(self) -> None:
         """Show that the roles of a team act, each by itself."""
         self._role_texts.clear()
         self._area.begin(self._acting)
 
-    def overhears(self, name: str, delta: str) -> None:
+    def feed_role(self, name: str, delta: str) -> None:
         """Receive text written by a role. Any thread may call this."""
         lines, text = self._role_texts.get(name, (1, ""))
         self._role_texts[name] = lines + delta.count("\n"), (text + delta)[-TAIL:]
 
-    def works(self, what: str) -> None:
+    def show_operation(self, what: str) -> None:
         """Show a long operation of unknown end. The text after a colon is its progress."""
         now, operation = time.monotonic(), what.partition(": ")[0]
         if operation != self._operation:
             self._operation, self._operation_start = operation, now
         self._area.begin(lambda seconds: [f"{what} | {duration(now - self._operation_start + seconds)}"])
 
-    def says(self, what: str) -> None:
+    def show_task(self, what: str) -> None:
         """Show an activity of unknown duration."""
         self._is_background = True
         self._area.begin(lambda seconds: [f"{what} | {duration(seconds)}"])
 
-    def runs(self, call: Call) -> None:
-        """Show a running command. Its output arrives through `prints`."""
+    def show_command(self, call: Call) -> None:
+        """Show a running command. Its output arrives through `feed_output`."""
         self._output, self._bytes = "", 0
         self._area.begin(lambda seconds: self._running(call.name, seconds))
 
-    def prints(self, data: bytes) -> None:
+    def feed_output(self, data: bytes) -> None:
         """Receive output of a program. Any thread may call this."""
         self._bytes += len(data)
         self._output = (self._output + data.decode("utf-8", "replace"))[-2 * TAIL :]
 
-    def rests(self) -> None:
+    def clear(self) -> None:
         """Show nothing while the run only waits for the user."""
         self._area.end()
 

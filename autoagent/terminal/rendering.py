@@ -49,7 +49,7 @@ DIGEST = re.compile(r" \([^()]*SHA-256 ([0-9a-f]{64})\):$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Canvas:
+class Page:
     """The terminal to render for: its columns, and its colours or None.
 
     With `whole`, nothing is cut. With `draws`, the agent's Markdown is drawn. `rows` is 0 if nobody scrolls. With
@@ -107,7 +107,7 @@ def name_of(stats: RunStats) -> str:
     return escape(shorten(name.upper(), 40).replace("\n", " ")) or "AGENT"
 
 
-def run_start(event: events.RunStarted, page: Canvas, *, brief: bool = False, agreed: bool = False) -> Iterator[str]:
+def run_start(event: events.RunStarted, page: Page, *, brief: bool = False, agreed: bool = False) -> Iterator[str]:
     """Render the agent, its goals and its means. `brief`: only the goals. `agreed`: only the means and the checks."""
     if isinstance(event, events.Resumed):
         yield page.prose("RESUMED:", f"run {event.run}, after step {event.step}")
@@ -138,7 +138,7 @@ def at_host(model: str, host: str) -> str:
     return f"{model}, at {host}" if host else model
 
 
-def other_thoughts(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
+def other_thoughts(thoughts: Thoughts, page: Page) -> Iterator[str]:
     """Render the thoughts after the first, if any: reasoning, plan and criticism."""
     if thoughts.reasoning.strip():
         yield page.prose("REASONING:", thoughts.reasoning.strip(), "thought")
@@ -151,14 +151,14 @@ def other_thoughts(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
         yield page.prose("CRITICISM:", thoughts.criticism.strip(), "thought")
 
 
-def all_thoughts(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
+def all_thoughts(thoughts: Thoughts, page: Page) -> Iterator[str]:
     """Render the thoughts of a step, all unfolded."""
     if thoughts.text.strip():
         yield page.prose("THOUGHTS:", thoughts.text.strip(), "thought")
     yield from other_thoughts(thoughts, page)
 
 
-def folded_thoughts(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
+def folded_thoughts(thoughts: Thoughts, page: Page) -> Iterator[str]:
     """Render the thoughts of a step on one line, cut to fit."""
     plan = "; ".join(line.strip().removeprefix("- ") for line in thoughts.plan.strip().splitlines())
     parts = {"why": thoughts.reasoning, "plan": plan, "but": thoughts.criticism}
@@ -169,7 +169,7 @@ def folded_thoughts(thoughts: Thoughts, page: Canvas) -> Iterator[str]:
         yield page.ink("quiet", f"  {first}{'' if first == escape(text) else ' ...'} {MORE_THOUGHTS}")
 
 
-def short_thoughts(thoughts: Thoughts, stats: RunStats, page: Canvas) -> Iterator[str]:
+def short_thoughts(thoughts: Thoughts, stats: RunStats, page: Page) -> Iterator[str]:
     """Render the first thought on one line, cut to fit."""
     label = f"{name_of(stats)} THOUGHTS:"
     text = " ".join(thoughts.text.split())
@@ -184,7 +184,7 @@ def cost_text(stats: RunStats) -> str:
     return f"{money(stats.usage.cost)}{limit}"
 
 
-def step_rule(stats: RunStats, step: int, page: Canvas) -> str:
+def step_rule(stats: RunStats, step: int, page: Page) -> str:
     """Render a line across the screen where a step begins, with its number and the run's figures so far."""
     parts = (
         f"step {step}{f' of {stats.max_commands}' if stats.max_commands else ''}",
@@ -196,7 +196,7 @@ def step_rule(stats: RunStats, step: int, page: Canvas) -> str:
     return page.ink("quiet", line if "\n" in line else f"{line} ".ljust(page.columns, "-"))
 
 
-def figures_line(what: str, stats: RunStats, page: Canvas) -> str:
+def figures_line(what: str, stats: RunStats, page: Page) -> str:
     """Render the figures of a run on a line: its last activity, tokens, money, time."""
     parts = (what, f"{stats.tokens:,} tokens", cost_text(stats), duration(stats.seconds))
     return page.ink("quiet", wrap(f"[{' | '.join(parts)}]", page.columns))
@@ -204,7 +204,7 @@ def figures_line(what: str, stats: RunStats, page: Canvas) -> str:
 
 def proposal(
     proposed: Proposal | events.Proposed,
-    page: Canvas,
+    page: Page,
     *,
     mask: Callable[[Any], Any] = lambda value: value,
     step: int = 0,
@@ -240,7 +240,7 @@ def proposal(
         yield page.prose("WARNING:", mask(proposed.warning), "alarm")
 
 
-def _arguments(args: Mapping[str, Any], diff: str, page: Canvas) -> Iterator[str]:
+def _arguments(args: Mapping[str, Any], diff: str, page: Page) -> Iterator[str]:
     """Render the arguments, except texts fully visible in the diff."""
     changed = "\n".join(diff.split("\n")[2:])  # below the file's names
     max_lines = page.at_most(MAX_ARGUMENT_LINES)
@@ -260,7 +260,7 @@ def _arguments(args: Mapping[str, Any], diff: str, page: Canvas) -> Iterator[str
             yield page.ink("quiet", "    (d shows all)")
 
 
-def _note(preview: str, page: Canvas, ink: Ink, step: int) -> Iterator[str]:
+def _note(preview: str, page: Page, ink: Ink, step: int) -> Iterator[str]:
     """Render the effect of a call, in red if it cannot be undone."""
     head, _, rest = preview.rstrip("\n").partition("\n")
     if not page.whole and (digest := DIGEST.search(head)):
@@ -276,7 +276,7 @@ def _note(preview: str, page: Canvas, ink: Ink, step: int) -> Iterator[str]:
             yield page.ink("quiet", "  (d shows all)")
 
 
-def _diff(preview: str, page: Canvas, arguments: Collection[Any]) -> Iterator[str]:
+def _diff(preview: str, page: Page, arguments: Collection[Any]) -> Iterator[str]:
     """Render a diff. Show the file names above it only if they are not among the arguments."""
     folded = fold_blanks(preview)
     lines = folded.split("\n")[: -1 if folded.endswith("\n") else None]
@@ -300,7 +300,7 @@ def _diff(preview: str, page: Canvas, arguments: Collection[Any]) -> Iterator[st
         yield page.ink("quiet", "  (d shows the whole diff)")
 
 
-def _inked(piece: str, mark: str, code: Callable[[str], str] | None, page: Canvas) -> str:
+def _inked(piece: str, mark: str, code: Callable[[str], str] | None, page: Page) -> str:
     """Colour a piece of a line that begins with `mark`, using `code`, or None for the names above the lines."""
     inks: Mapping[str, Ink] = {"+": "added", "-": "removed", "@": "hunk"}
     if code is None or mark in ("-", "@"):
@@ -309,14 +309,14 @@ def _inked(piece: str, mark: str, code: Callable[[str], str] | None, page: Canva
     return page.ink("added", sign) + code(piece[len(sign) :]) if mark == "+" else sign + code(piece[len(sign) :])
 
 
-def block(text: str, page: Canvas, max_lines: int | None = None) -> Iterator[str]:
+def block(text: str, page: Page, max_lines: int | None = None) -> Iterator[str]:
     """Render the lines of a text behind a bar each. With `max_lines`, leave out the middle."""
     lines = text.split("\n")
     for line in lines if max_lines is None else shorten_lines(lines, max_lines):
         yield from cut(line, page.columns, "  | ", at_spaces=True)
 
 
-def result(event: events.Returned, command: str, page: Canvas) -> Iterator[str]:
+def result(event: events.Returned, command: str, page: Page) -> Iterator[str]:
     """Render a command's result, cut so that the thoughts stay visible."""
     if event.meta.finished is not None:  # the lines of the end show this text
         return
@@ -338,7 +338,7 @@ def result(event: events.Returned, command: str, page: Canvas) -> Iterator[str]:
     yield from block("\n".join(lines), page)
 
 
-def _brief(outcome: str, text: str, page: Canvas, ink: Ink) -> Iterator[str]:
+def _brief(outcome: str, text: str, page: Page, ink: Ink) -> Iterator[str]:
     """Render three lines of a text, or its first line, with a program's exit status, and its last."""
     lines = text.split("\n")
     first, *rest = [line for line in lines if line.strip()] or ["nothing"]
@@ -349,7 +349,7 @@ def _brief(outcome: str, text: str, page: Canvas, ink: Ink) -> Iterator[str]:
         yield from block(shorten(line, MAX_NOTICE_CHARACTERS), page)
 
 
-def event_lines(event: events.Event, page: Canvas) -> Iterator[str]:
+def event_lines(event: events.Event, page: Page) -> Iterator[str]:
     """Render an event that looks the same for every agent, else nothing."""
     match event:
         case events.Rejected():
@@ -390,7 +390,7 @@ def event_lines(event: events.Event, page: Canvas) -> Iterator[str]:
             yield from run_end(event, page)
 
 
-def run_end(event: events.Ended, page: Canvas) -> Iterator[str]:
+def run_end(event: events.Ended, page: Page) -> Iterator[str]:
     """Render why the run ends, in the agent's words if it finished."""
     if event.status == Status.FINISHED:
         yield from page.markdown(f"{event.status.words}:", event.reason)

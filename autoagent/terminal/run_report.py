@@ -11,7 +11,7 @@ from autoagent.core.model import Thoughts
 from autoagent.core.task import Status
 from autoagent.terminal import markup, rendering
 from autoagent.terminal.palette import Ink
-from autoagent.terminal.rendering import MAX_RESULT_CHARACTERS, Canvas, at_host, cost_text
+from autoagent.terminal.rendering import MAX_RESULT_CHARACTERS, Page, at_host, cost_text
 from autoagent.text.figures import counted, duration, money
 from autoagent.text.sanitize import escape, shorten, width
 from autoagent.text.wrapping import wrap
@@ -31,7 +31,7 @@ MAX_FILES = 12  # changed files listed by name
 MAX_GOAL_CHARACTERS = 300
 
 
-def table(stats: RunStats, page: Canvas) -> Iterator[str]:
+def table(stats: RunStats, page: Page) -> Iterator[str]:
     """Yield the lines of the table."""
     from rich.table import Table
     from rich.text import Text
@@ -111,9 +111,9 @@ class RunWords:
             case Returned():
                 self.result = event.text
 
-    def lines(self, word: str, page: Canvas) -> Iterator[str]:
+    def lines(self, word: str, page: Page) -> Iterator[str]:
         """Yield the lines that answer any of WORDS except `full`."""
-        answers: Mapping[str, Callable[[Canvas], Iterator[str]]] = {
+        answers: Mapping[str, Callable[[Page], Iterator[str]]] = {
             "cost": lambda page: cost_lines(self._stats, page),
             "goals": lambda page: goal_lines(self._stats, page),
             "thoughts": lambda page: rendering.all_thoughts(self._thoughts, page) if self._thoughts else iter(()),
@@ -122,7 +122,7 @@ class RunWords:
         }
         yield from answers[word](page)
 
-    def _context(self, page: Canvas) -> Iterator[str]:
+    def _context(self, page: Page) -> Iterator[str]:
         if self._prompted is None:
             yield page.prose("Prompt:", "none was sent yet", "label")
             return
@@ -136,7 +136,7 @@ class RunWords:
         if self._prompted.left:
             yield page.prose("Limits:", self._prompted.left, "label")
 
-    def _memories(self, page: Canvas) -> Iterator[str]:
+    def _memories(self, page: Page) -> Iterator[str]:
         core = self._core.memories if self._core else ()
         memories = (*core, *(self._recalled.memories if self._recalled else ()))
         for memory in memories:
@@ -147,7 +147,7 @@ class RunWords:
             yield "No memory was recalled for this step."
 
 
-def report(stats: RunStats, page: Canvas) -> Iterator[str]:
+def report(stats: RunStats, page: Page) -> Iterator[str]:
     """Render the final report: goals, changes, costs."""
     commands = ", ".join(f"{name} {count}" for name, count in sorted(stats.commands.items()))
     goals = []
@@ -165,14 +165,14 @@ def report(stats: RunStats, page: Canvas) -> Iterator[str]:
     yield from cost_lines(stats, page)
 
 
-def next_steps(stats: RunStats, log: str, page: Canvas) -> Iterator[str]:
+def next_steps(stats: RunStats, log: str, page: Page) -> Iterator[str]:
     """Render where the log is, and how to continue an unfinished run."""
     yield from _copyable("Log:", log, page)
     if stats.outcome is None or stats.outcome.status != Status.FINISHED:
         yield from _copyable("Resume:", f"autoagent resume {stats.run}", page)
 
 
-def cost_lines(stats: RunStats, page: Canvas) -> Iterator[str]:
+def cost_lines(stats: RunStats, page: Page) -> Iterator[str]:
     """Render the costs of the run so far."""
     usage = stats.usage
     parts = [f"{name} {money(part.cost)}" for name, part in stats.by_model.items()]
@@ -186,7 +186,7 @@ def cost_lines(stats: RunStats, page: Canvas) -> Iterator[str]:
         yield page.prose(f"{label}:", text, "label")
 
 
-def goal_lines(stats: RunStats, page: Canvas) -> Iterator[str]:
+def goal_lines(stats: RunStats, page: Page) -> Iterator[str]:
     """Render a line for each goal, with the result of its check."""
     for number, goal in enumerate(stats.task.goals if stats.task else ()):
         met = stats.met.get(number)
@@ -196,7 +196,7 @@ def goal_lines(stats: RunStats, page: Canvas) -> Iterator[str]:
         yield f"  {page.ink(ink, word)}: " + wrap(f"{number + 1}. {goal.text}", page.columns, at=4 + width(word))
 
 
-def _copyable(label: str, text: str, page: Canvas) -> Iterator[str]:
+def _copyable(label: str, text: str, page: Page) -> Iterator[str]:
     """Render a text to be copied, never broken: after its label, or on the next line if it does not fit there."""
     text = escape(text)
     if width(label) + 1 + width(text) <= page.columns:

@@ -14,8 +14,8 @@ from autoagent.reply.reply_stream import ThoughtsStream
 from autoagent.terminal import markup
 from autoagent.terminal.live_area import LiveArea
 from autoagent.terminal.palette import Palette
-from autoagent.terminal.question_desk import THIS_TERMINAL, QuestionTerms
-from autoagent.terminal.rendering import Canvas
+from autoagent.terminal.rendering import Page
+from autoagent.terminal.shared_questions import THIS_TERMINAL, QuestionSettings
 from autoagent.text.sanitize import width
 from autoagent.text.wrapping import Flow
 
@@ -26,8 +26,8 @@ class Style:
 
     `columns` None follows the terminal. With `plain`, nothing streams, and thoughts appear whole. With `whole`, nothing
     is cut. `thoughts` is `full`, `short` (one line), `none`, or `auto`: the first in full, the rest in a line that `t`
-    expands. `history` is the file of typed lines. `notify` is the command that receives questions, and `terms` are the
-    settings for questions. With `brief`, nobody is asked, so a person at the terminal sees less.
+    expands. `history` is the file of typed lines. `notify` is the command that receives questions. With `brief`, nobody
+    is asked, so a person at the terminal sees less.
     """
 
     color: Palette | None = None
@@ -37,7 +37,7 @@ class Style:
     thoughts: str = "auto"
     history: Path | None = None
     notify: str = ""
-    terms: QuestionTerms = THIS_TERMINAL
+    questions: QuestionSettings = THIS_TERMINAL
     brief: bool = False
 
 
@@ -57,19 +57,19 @@ class Screen:
         self._style = style
 
     @property
-    def page(self) -> Canvas:
+    def page(self) -> Page:
         """Return the terminal as it is now."""
         size = shutil.get_terminal_size()
         rows, style = size.lines if self.area.moves else 0, self._style
         brief = style.brief and rows > 0
-        return Canvas(style.columns or size.columns, style.color, style.whole, not style.plain, rows, brief)
+        return Page(style.columns or size.columns, style.color, style.whole, not style.plain, rows, brief)
 
     def lines(self, lines: Iterable[str]) -> None:
         """Write whole lines, after ending any open line."""
         self.close_line()
         self.write("".join(f"{line}\n" for line in lines))
 
-    def take_back(self, rows: int) -> None:
+    def erase_rows(self, rows: int) -> None:
         """Erase the last rows and the open line, if the terminal was not resized since."""
         self.write(f"\x1b[{rows}A\r\x1b[J" if rows else "\r\x1b[J")
 
@@ -139,7 +139,7 @@ class StreamedThoughts:
         """Return whether unfinished thoughts are on the screen."""
         return self._screen.flow is not None
 
-    def hear(self, delta: str) -> None:
+    def feed(self, delta: str) -> None:
         """Write the new part of the thoughts in a piece of the reply."""
         self._whole_text += self._stream.feed(delta)
         text = self._whole_text.lstrip()
@@ -153,19 +153,19 @@ class StreamedThoughts:
             self._shown_text += piece
             self._write(flow.feed(piece) + (flow.end() if self._stream.ended else ""))
 
-    def end(self, text: str) -> None:
+    def finish(self, text: str) -> None:
         """Write the rest of this `text` of the thoughts, or all of it if the screen shows something else."""
         if not text.startswith(self._shown_text.strip()):
-            self.forget()
+            self.reset()
         if not (text or self.is_open) or self._redraw(text):
             return
         flow = self._screen.flow or self._begin()
         rest = text[len(self._shown_text.lstrip()) :]
         self._write(flow.feed(rest) + flow.end())
         self._screen.flow = None
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Reset after a complete or an abandoned stream. Dots mark an abandoned stream."""
         if (flow := self._screen.flow) is not None:
             self._write(flow.end() if self._stream.ended else flow.feed("...") + flow.end())
@@ -181,9 +181,9 @@ class StreamedThoughts:
             if page.columns != self._columns:
                 return False
             screen.flow, screen.open_line = None, False
-            screen.take_back(self._rows)
+            screen.erase_rows(self._rows)
         screen.lines(page.markdown(self._label(), text, "thought"))
-        self.forget()
+        self.reset()
         return True
 
     def _write(self, text: str) -> None:

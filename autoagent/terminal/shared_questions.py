@@ -33,7 +33,7 @@ class AnsweredElsewhere(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionTerms:
+class QuestionSettings:
     """The user's settings for questions.
 
     `folder` is where other terminals find questions, or None to keep them here. After `timeout` seconds without an
@@ -47,7 +47,7 @@ class QuestionTerms:
     state_dir: str = ""
 
 
-THIS_TERMINAL = QuestionTerms()
+THIS_TERMINAL = QuestionSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +74,20 @@ class _Wait:
         return None if self.shared is None else self.shared.close()
 
 
-class QuestionDesk:
-    """Ask the questions of a run on the user's terms.
+class SharedQuestions:
+    """Ask the questions of a run, as the user's settings have it.
 
-    `mask` removes secrets from the copies for other terminals. `say` writes to the run's own screen, `attention` alerts
+    `mask` removes secrets from the copies for other terminals. `say` writes to the run's own screen, `alert` alerts
     the user. `elsewhere` is whether the last answer came from another terminal.
     """
 
     def __init__(
-        self, terms: QuestionTerms, say: Callable[[str], None], attention: Attention, mask: Callable[[Any], Any]
+        self, settings: QuestionSettings, say: Callable[[str], None], alert: UserAlert, mask: Callable[[Any], Any]
     ) -> None:
         self.elsewhere = False
-        self._terms = terms
+        self._settings = settings
         self._say = say
-        self._attention = attention
+        self._alert = alert
         self._mask = mask
         self._problem = ""  # why a question could not be shared with other terminals
         self._last_proposal: Proposal | None = None
@@ -120,7 +120,7 @@ class QuestionDesk:
             notice["answer"] = _answer_command(wait.shared)
         stays_open = False
         try:
-            with self._attention.asking(notice):
+            with self._alert.if_waiting(notice):
                 typed = self._read(read, wait, is_attended=is_attended)
                 if (remote_answer := wait.close()) is None:
                     return typed or ""
@@ -128,7 +128,7 @@ class QuestionDesk:
                     self._say(_TOO_LATE)
                 return self._accept(remote_answer)
         except TimeoutError:
-            ends_run = wait.by_user and self._terms.ends_run
+            ends_run = wait.by_user and self._settings.ends_run
             stays_open = question.stays_open and not ends_run
             if not stays_open and (remote_answer := wait.close()) is not None:
                 return self._accept(remote_answer)
@@ -167,11 +167,11 @@ class QuestionDesk:
         self._unanswered.clear()
 
     def _open(self, run: str, prompt: str, question: Question, timeout: float | None) -> _Wait:
-        user_timeout = self._terms.timeout if run else 0.0
+        user_timeout = self._settings.timeout if run else 0.0
         by_user = bool(user_timeout) and (timeout is None or user_timeout < timeout)
         timeout = user_timeout if by_user else timeout
         shared = None
-        if run and self._terms.folder is not None:
+        if run and self._settings.folder is not None:
             now, proposal = time.time(), question.proposal
             if proposal is None or proposal != self._last_proposal:  # an id belongs to the proposal that was shown
                 self._last_proposal, self._last_id = proposal, f"{run}.{os.urandom(2).hex()}"
@@ -185,15 +185,15 @@ class QuestionDesk:
                 no=question.no,
                 command=self._command(proposal) if proposal is not None else {},
                 agent=proposal.agent if proposal is not None else "",
-                workspace=self._terms.workspace,
-                state_dir=self._terms.state_dir,
+                workspace=self._settings.workspace,
+                state_dir=self._settings.state_dir,
                 pid=os.getpid(),
                 asked=now,
                 until=None if timeout is None else now + timeout,
                 stays_open=question.stays_open,
             )
             try:
-                shared = OpenQuestions(self._terms.folder).add(open_question)
+                shared = OpenQuestions(self._settings.folder).add(open_question)
             except StateError as error:  # asked at this terminal alone
                 self._problem = str(error)
         return _Wait(shared, timeout, math.inf if timeout is None else time.monotonic() + timeout, by_user)
@@ -216,7 +216,7 @@ class QuestionDesk:
         except EOFError:
             if wait.shared is not None and wait.shared.is_answered:
                 return None
-            if is_attended or not self._terms.timeout:
+            if is_attended or not self._settings.timeout:
                 raise
             if wait.shared is None:
                 if self._problem:
@@ -258,16 +258,16 @@ _COMMAND_SECONDS = 5.0  # that the alert command may take
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class UserAlert:
     """Alert the user. `ring` rings the bell. `command` is a shell line that receives the message as JSON, or ''."""
 
     ring: Callable[[], None]
     command: str
 
     @contextmanager
-    def asking(self, notice: Mapping[str, Any]) -> Iterator[None]:
+    def if_waiting(self, notice: Mapping[str, Any]) -> Iterator[None]:
         """Alert the user if this block still waits for an answer after a while."""
-        timer = threading.Timer(ALERT_SECONDS, self.call, (notice,))
+        timer = threading.Timer(ALERT_SECONDS, self.send, (notice,))
         timer.daemon = True
         timer.start()
         try:
@@ -275,7 +275,7 @@ class Attention:
         finally:
             timer.cancel()
 
-    def call(self, notice: Mapping[str, Any]) -> None:
+    def send(self, notice: Mapping[str, Any]) -> None:
         """Alert the user with this message."""
         self.ring()
         if not self.command:
