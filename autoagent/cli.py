@@ -9,7 +9,7 @@ import os
 import sys
 from importlib import import_module
 from io import StringIO
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -137,7 +137,9 @@ class LazyGroup(click.Group):
             others = [(name, summary) for name, (_, summary) in SUBCOMMANDS.items() if name not in grouped]
             sections["Less common, older names, and parts of tools and setup"] = others
             commands = ((name, self.get_command(ctx, name)) for name in _extension_subcommands())
-            sections["From extensions"] = [(name, one.get_short_help_str(80)) for name, one in commands if one]
+            sections["From extensions"] = [
+                (name, command.get_short_help_str(80)) for name, command in commands if command
+            ]
         for title, rows in sections.items():
             if rows:
                 with formatter.section(title):
@@ -261,7 +263,9 @@ def _main(arguments: list[str]) -> int:
         _print_error(buffer.getvalue().rstrip("\n"))
         return error.exit_code
     except BrokenPipeError:
-        _discard(sys.stdout)
+        from autoagent.terminal.output import discard_buffer
+
+        discard_buffer(sys.stdout)
         return 1
     except SystemExit:
         raise
@@ -278,6 +282,7 @@ def _main(arguments: list[str]) -> int:
 def _fail(error: BaseException) -> int:
     """Print an error on one line with secrets masked, and return its exit code."""
     from autoagent.core.errors import ForUser, StopRun
+    from autoagent.terminal.output import discard_buffer
     from autoagent.text.redaction import Redactor
 
     reason = Redactor().mask(str(error))
@@ -287,7 +292,7 @@ def _fail(error: BaseException) -> int:
     if isinstance(error, OSError):  # no other handler has described it
         subject = error.filename or ("the current folder" if isinstance(error, FileNotFoundError) else "the output")
         _print_error(f"autoagent: {subject} cannot be used: {error.strerror}.")
-        _discard(sys.stdout)
+        discard_buffer(sys.stdout)
         return 1
     _print_error(f"autoagent: internal error: {type(error).__name__}: {reason} (--debug shows where)")
     return 1
@@ -305,14 +310,9 @@ def _is_debug_set() -> bool:
 
 def _print_error(line: str) -> None:
     """Print a line on stderr, ignoring a closed stream."""
-    from autoagent.terminal.output import say
+    from autoagent.terminal.output import discard_buffer, say
 
     try:
         say(line)
     except OSError:
-        _discard(sys.stderr)
-
-
-def _discard(stream: TextIO) -> None:
-    """Redirect the stream to /dev/null, since Python's flush at exit would fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        discard_buffer(sys.stderr)

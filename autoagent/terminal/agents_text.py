@@ -95,9 +95,8 @@ class TeamText:
         """Yield the lines that show an event, or none for an event that the user need not see."""
         match event:
             case events.Hired():
-                human = ", a person" if event.human else ""
-                duties = f"watches for {_short_names(event.watch)}; does {_short_names(event.actions)}"
-                text = f"{event.profile}{human}; {duties}"
+                profile = f"{event.profile}{', a person' if event.human else ''}"
+                text = f"{profile}; watches for {_short_names(event.watch)}; does {_short_names(event.actions)}"
                 yield page.prose(f"{escape(event.name)}:", text, self._role_ink(event.agent))
             case events.RoundBegan():
                 limit = f" of {self._last_round}" if self._last_round else ""
@@ -108,25 +107,22 @@ class TeamText:
                 yield ""
                 yield page.prose(f"ROUND {event.step}{limit}:", "; ".join([acts, *waits]), "label")
             case events.Published():
-                yield from self._message(event, page)
+                writer = f"{event.sent_from} ({event.role})" if event.sent_from else event.role
+                to = "" if "<all>" in event.send_to else f" to {', '.join(event.send_to)}"
+                cause = f", {event.cause_by.rpartition('.')[2]}" if event.agent else ""
+                ink = self._role_ink(event.agent) if event.agent else "user"
+                yield page.ink(ink, escape(f"{writer}{to}{cause}:").replace("\n", " "))
+                content = fold_blanks(event.content.strip())
+                text = "\n".join(cut_to_lines(content, MAX_MESSAGE_CHARACTERS, MAX_MESSAGE_LINES))
+                if page.draws and markup.has_markup(text):
+                    yield from markup.render_markdown(text, page.columns, page.code_theme)
+                else:
+                    yield from rendering.block(text, page)
             case events.RoundEnded():
                 yield rendering.figures_line(f"round {event.step}", stats, page)
             case _:
                 for text in rendering.event_lines(event, page):
                     yield page.ink(self._role_ink(event.agent), f"[{self._role_name(event.agent)}] ") + text
-
-    def _message(self, event: events.Published, page: Page) -> Iterator[str]:
-        writer = f"{event.sent_from} ({event.role})" if event.sent_from else event.role
-        to = "" if "<all>" in event.send_to else f" to {', '.join(event.send_to)}"
-        cause = f", {event.cause_by.rpartition('.')[2]}" if event.agent else ""
-        ink = self._role_ink(event.agent) if event.agent else "user"
-        content = fold_blanks(event.content.strip())
-        text = "\n".join(cut_to_lines(content, MAX_MESSAGE_CHARACTERS, MAX_MESSAGE_LINES))
-        yield page.ink(ink, escape(f"{writer}{to}{cause}:").replace("\n", " "))
-        if page.draws and markup.has_markup(text):
-            yield from markup.render_markdown(text, page.columns, page.code_theme)
-        else:
-            yield from rendering.block(text, page)
 
     def _role_name(self, key: str) -> str:
         return escape(self._roles[key].name).replace("\n", " ") if key in self._roles else key

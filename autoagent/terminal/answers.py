@@ -26,18 +26,13 @@ if TYPE_CHECKING:
 
 
 class AnswerReader:
-    """Read lines from `stdin`. `mask` removes secrets from the history of typed lines."""
+    """Read lines from `stdin`, edited if it is a terminal. `mask` removes secrets from the history of typed lines."""
 
     def __init__(self, stdin: TextIO, screen: Screen, style: Style, mask: Callable[[Any], Any]) -> None:
         self._stdin = stdin
         self._screen = screen
-        may_edit = not style.plain and can_edit(stdin, screen.stream)
-        self._editor = LineEditor(stdin, screen.stream, style.history, mask) if may_edit else None
-
-    @property
-    def are_edited(self) -> bool:
-        """Return whether lines are edited: at a terminal that can move its cursor."""
-        return self._editor is not None
+        self.are_edited = not style.plain and can_edit(stdin, screen.stream)
+        self._editor = LineEditor(stdin, screen.stream, style.history, mask) if self.are_edited else None
 
     @property
     def at_terminal(self) -> bool:
@@ -72,11 +67,9 @@ class AnswerReader:
 
     def poll_line(self) -> str | None:
         """Return a line typed while nothing was asked, or None."""
-        try:
+        with suppress(OSError, ValueError):  # closed, or not a file
             if select.select([self._stdin], [], [], 0.0)[0]:
                 return self._stdin.readline() or None
-        except (OSError, ValueError):  # closed, or not a file
-            pass
         return None
 
     def rewrite(self, text: str) -> str | None:
@@ -124,7 +117,7 @@ class ClickTerminal:
 
     def ask(self, prompt: str, default: str = "") -> str:
         """Return the answer, or `default` for an empty answer. Raises EOFError at the end of input."""
-        answer = self._prompt(prompt, default, hidden=False)
+        answer = self._prompt(prompt, default)
         self.given_answers.append(answer)
         if not sys.stdin.isatty():
             echo(answer, err=True)  # a terminal echoes its input
@@ -140,12 +133,12 @@ class ClickTerminal:
     def secret(self, prompt: str) -> str:
         """Return the answer as `ask` does, without echoing the input."""
         if sys.stdin.isatty():
-            return self._prompt(prompt, "", hidden=True)
-        answer = self._prompt(prompt, "", hidden=False)  # getpass ignores a pipe
+            return self._prompt(prompt, hidden=True)
+        answer = self._prompt(prompt)  # getpass ignores a pipe
         echo(err=True)
         return answer
 
-    def _prompt(self, prompt: str, default: str, *, hidden: bool) -> str:
+    def _prompt(self, prompt: str, default: str = "", *, hidden: bool = False) -> str:
         if self._while_reading is not None:
             thread = threading.Timer(LOAD_DELAY_SECONDS, self._while_reading)
             thread.daemon = True  # not waited for at exit

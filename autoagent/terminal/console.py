@@ -85,8 +85,7 @@ class Console:
         )
         self._answers = AnswerReader(stdin, screen, style, mask)
         self._thoughts = StreamedThoughts(screen, mask, lambda: f"{rendering.name_of(self.stats)} THOUGHTS:")
-        self._plain = style.plain
-        self._thoughts_style = style.thoughts
+        self._style = style
         self._streams_thoughts = style.thoughts in ("auto", "full")
         self._has_pager = self._answers.are_edited and not json
         self._activity = Activity(screen.area, mask)
@@ -121,10 +120,9 @@ class Console:
             delayed, self._delayed_events = self._delayed_events, []
             for other in delayed:
                 self._show(other)
-        problem = self._screen.problem
-        if problem and self._replays and self._screen.is_pipe_closed:
-            raise BrokenPipeError(problem)
-        if problem:
+        if problem := self._screen.problem:
+            if self._replays and self._screen.is_pipe_closed:
+                raise BrokenPipeError(problem)
             raise StateError(f"The output cannot be written: {problem}. The run is saved.")
 
     @property
@@ -234,11 +232,11 @@ class Console:
             self._begin_step(event.step, page)
         if self._streams_thoughts:
             self._thoughts.finish(event.thoughts.text.strip())
-        elif self._thoughts_style == "short":
+        elif self._style.thoughts == "short":
             self._screen.lines(rendering.short_thoughts(event.thoughts, self.stats, page))
         self._warn_of_cost(page)
         self._folded_thoughts = event.thoughts if self._streams_thoughts else None
-        if self._plain or self._replays or self._thoughts_style == "full":
+        if self._style.plain or self._replays or self._style.thoughts == "full":
             self._screen.lines(rendering.other_thoughts(event.thoughts, page))
             self._folded_thoughts = None
 
@@ -254,7 +252,7 @@ class Console:
         page, stats = self._screen.page, self.stats
         if self._events is not None and stats.outcome is not None:  # with `json`, not yet shown on this screen
             self._screen.lines(rendering.run_end(stats.outcome, page))
-        render = run_report.report if self._plain else run_report.table
+        render = run_report.report if self._style.plain else run_report.table
         self._screen.lines(["", *render(stats, page), *run_report.next_steps(stats, str(log), page)])
         if stats.outcome is not None and not self._replays:
             notice = {"kind": "ended", "run": stats.run, "status": stats.outcome.status, "reason": stats.outcome.reason}
@@ -263,7 +261,7 @@ class Console:
 
     def text(self, delta: str) -> None:
         """Stream the thoughts in a reply, never the JSON around them."""
-        if self._plain or self._events is not None:
+        if self._style.plain or self._events is not None:
             return
         self._activity.feed_reply(delta)
         if self._streams_thoughts:
@@ -315,7 +313,7 @@ class Console:
             self._screen.lines(rendering.proposal(proposal, self._screen.page, mask=self._mask, step=step))
 
     def show_whole(self, proposal: Proposal) -> None:
-        lines = list(rendering.proposal(proposal, replace(self._screen.page, whole=True), mask=self._mask))
+        lines = list(rendering.proposal(proposal, replace(self._screen.page, whole=True, brief=False), mask=self._mask))
         if self._has_pager and len(lines) >= shutil.get_terminal_size().lines:
             self._activity.clear()
             turn_pages("".join(f"{line}\n" for line in lines))

@@ -54,9 +54,7 @@ class LineEditor:
     `history` is the file of lines typed in earlier runs, or None. `mask` removes secrets from it.
     """
 
-    def __init__(
-        self, stdin: TextIO, screen: TextIO, history: Path | None = None, mask: Callable[[Any], Any] = str
-    ) -> None:
+    def __init__(self, stdin: TextIO, screen: TextIO, history: Path | None, mask: Callable[[Any], Any]) -> None:
         self._stdin = stdin
         self._screen = screen
         self._history_file = history

@@ -128,7 +128,7 @@ class Activity:
         """Show that the model was asked, with a prompt of this many tokens."""
         self._reply, self._operation = ReplyStream(), ""
         self._reply_start, self._is_background = 0.0, False
-        self._area.begin(lambda seconds: self._thinking(f"waiting for {model} ({tokens:,} tokens)", seconds))
+        self._area.begin(lambda seconds: self._reply_lines(f"waiting for {model} ({tokens:,} tokens)", seconds))
 
     def feed_reply(self, delta: str) -> None:
         """Receive a piece of the reply."""
@@ -136,13 +136,13 @@ class Activity:
             return
         if not self._reply_start:
             self._reply_start = time.monotonic()
-            self._area.begin(lambda seconds: self._thinking("thinking", seconds))
+            self._area.begin(lambda seconds: self._reply_lines("thinking", seconds))
         self._reply.feed(delta)
 
     def show_round(self) -> None:
         """Show that the roles of a team act, each by itself."""
         self._role_texts.clear()
-        self._area.begin(self._acting)
+        self._area.begin(self._round_lines)
 
     def feed_role(self, name: str, delta: str) -> None:
         """Receive text written by a role. Any thread may call this."""
@@ -164,7 +164,12 @@ class Activity:
     def show_command(self, call: Call) -> None:
         """Show a running command. Its output arrives through `feed_output`."""
         self._output, self._bytes = "", 0
-        self._area.begin(lambda seconds: self._running(call.name, seconds))
+
+        def lines(seconds: float) -> Sequence[str]:
+            size = f" | {self._bytes:,} bytes" if self._bytes else ""
+            return [f"running {call.name} | {duration(seconds)}{size} | Ctrl-C ends it", *self._tail(self._output)]
+
+        self._area.begin(lines)
 
     def feed_output(self, data: bytes) -> None:
         """Receive output of a program. Any thread may call this."""
@@ -175,7 +180,7 @@ class Activity:
         """Show nothing while the run only waits for the user."""
         self._area.end()
 
-    def _thinking(self, what: str, seconds: float) -> Sequence[str]:
+    def _reply_lines(self, what: str, seconds: float) -> Sequence[str]:
         reply = self._reply
         if not reply.pieces:
             return [f"{what} | {duration(seconds)}"]
@@ -190,15 +195,11 @@ class Activity:
         name = reply.finished.get("filename") or reply.finished.get("name") or reply.key
         return [f"writing {name}, {counted(reply.lines, 'line')} | {figures}", *self._tail(reply.text)]
 
-    def _acting(self, seconds: float) -> Sequence[str]:
+    def _round_lines(self, seconds: float) -> Sequence[str]:
         texts = dict(self._role_texts)
         roles = [f"{name} writes, {counted(lines, 'line')}" for name, (lines, _) in texts.items()]
         tail = self._tail(list(texts.values())[-1][1]) if texts else ()
         return [f"{'; '.join(roles) or 'the roles of this round are at work'} | {duration(seconds)}", *tail]
-
-    def _running(self, name: str, seconds: float) -> Sequence[str]:
-        size = f" | {self._bytes:,} bytes" if self._bytes else ""
-        return [f"running {name} | {duration(seconds)}{size} | Ctrl-C ends it", *self._tail(self._output)]
 
     def _tail(self, text: str) -> Iterator[str]:
         """Yield the last whole lines. A partial word may be half a secret, so it is left out."""

@@ -8,8 +8,9 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TextIO, TypeVar
 
 import click
 
@@ -87,6 +88,14 @@ def turn_pages(text: str) -> None:
         click.echo_via_pager(text, color=Path(pager).name == "less")
     finally:
         os.environ["LESS"] = options
+
+
+def discard_buffer(stream: TextIO) -> None:
+    """Discard what could not be written, so that Python's flush at exit does not fail again."""
+    with suppress(OSError, ValueError):  # a stream without a descriptor has nothing to flush
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 def minute(t: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,7 @@ class Page:
     """The terminal to render for: its columns, and its colours or None.
 
     With `whole`, nothing is cut. With `draws`, the agent's Markdown is drawn. `rows` is 0 if nobody scrolls. With
-    `brief`, a person watches commands run without being asked.
+    `brief`, which is never `whole`, a person watches commands run without being asked.
     """
 
     columns: int
@@ -65,6 +66,8 @@ class Page:
 
     def at_most(self, lines: int) -> int:
         """Return how many lines of a text to show: at most half the screen, so that its heading stays visible."""
+        if self.whole:
+            return sys.maxsize
         if self.brief:
             return lines // 3
         return min(lines, max(MIN_LINES, self.rows // 2)) if self.rows else lines
@@ -152,7 +155,7 @@ def other_thoughts(thoughts: Thoughts, page: Page) -> Iterator[str]:
 
 
 def all_thoughts(thoughts: Thoughts, page: Page) -> Iterator[str]:
-    """Render the thoughts of a step, all unfolded."""
+    """Render all thoughts of a step."""
     if thoughts.text.strip():
         yield page.prose("THOUGHTS:", thoughts.text.strip(), "thought")
     yield from other_thoughts(thoughts, page)
@@ -164,18 +167,20 @@ def folded_thoughts(thoughts: Thoughts, page: Page) -> Iterator[str]:
     parts = {"why": thoughts.reasoning, "plan": plan, "but": thoughts.criticism}
     text = "; ".join(f"{label}: {' '.join(part.split()).rstrip('.')}" for label, part in parts.items() if part.strip())
     if text:
-        room = page.columns - len(MORE_THOUGHTS) - 7
-        first = next(cut(text, room, hanging=0, at_spaces=True))
-        yield page.ink("quiet", f"  {first}{'' if first == escape(text) else ' ...'} {MORE_THOUGHTS}")
+        yield page.ink("quiet", f"  {_first_line(text, page.columns - len(MORE_THOUGHTS) - 7)} {MORE_THOUGHTS}")
 
 
 def short_thoughts(thoughts: Thoughts, stats: RunStats, page: Page) -> Iterator[str]:
     """Render the first thought on one line, cut to fit."""
     label = f"{name_of(stats)} THOUGHTS:"
     text = " ".join(thoughts.text.split())
-    room = page.columns - width(label) - 5
-    first = next(cut(text, room, hanging=0, at_spaces=True))
-    yield f"{page.ink('thought', label)} {first}{'' if first == escape(text) else ' ...'}"
+    yield f"{page.ink('thought', label)} {_first_line(text, page.columns - width(label) - 5)}"
+
+
+def _first_line(text: str, columns: int) -> str:
+    """Cut a text to one line, with dots for the missing part beyond the columns."""
+    first = next(cut(text, columns, hanging=0, at_spaces=True))
+    return f"{first}{'' if first == escape(text) else ' ...'}"
 
 
 def cost_text(stats: RunStats) -> str:
@@ -251,7 +256,7 @@ def _arguments(args: Mapping[str, Any], diff: str, page: Page) -> Iterator[str]:
         short = fold_blanks(text) if page.whole else shorten(text, MAX_ARGUMENT_CHARACTERS)
         if "\n" in short:
             yield f"  {escape(name)} ="
-            yield from block(short, page, None if page.whole else max_lines)
+            yield from block(short, page, max_lines)
         else:
             is_exact = text == text.strip() and text  # blanks at the ends are visible only between quotes
             value_text = short if is_exact else json.dumps(short, ensure_ascii=False)
@@ -271,8 +276,9 @@ def _note(preview: str, page: Page, ink: Ink, step: int) -> Iterator[str]:
     yield quiet_note if ink == "quiet" else page.prose("NOTE:", head, ink)
     if rest:
         text = fold_blanks(rest) if page.whole else shorten(rest, MAX_ARGUMENT_CHARACTERS)
-        yield from block(text, page, None if page.whole else page.at_most(MAX_ARGUMENT_LINES))
-        if not (page.whole or page.brief) and (text != rest or rest.count("\n") >= page.at_most(MAX_ARGUMENT_LINES)):
+        max_lines = page.at_most(MAX_ARGUMENT_LINES)
+        yield from block(text, page, max_lines)
+        if not (page.whole or page.brief) and (text != rest or rest.count("\n") >= max_lines):
             yield page.ink("quiet", "  (d shows all)")
 
 
@@ -285,7 +291,7 @@ def _diff(preview: str, page: Page, arguments: Collection[Any]) -> Iterator[str]
     first = 0 if page.whole or path not in arguments else 3 if lines[0] == "--- /dev/null" and len(lines) > 3 else 2
     pieces: list[str] = []
     for number, line in enumerate(lines[first:], first):
-        if page.brief and not page.whole and line.startswith(" "):  # the same before and after
+        if page.brief and line.startswith(" "):  # the same before and after
             continue
         short = line if page.whole else shorten(line, MAX_DIFF_CHARACTERS)
         pieces += (
@@ -327,8 +333,14 @@ def result(event: events.Returned, command: str, page: Page) -> Iterator[str]:
         return
     outcome = f"{command} {event.outcome}:"
     ink: Ink = "system" if event.ok or event.put_off else "alarm"
-    if page.brief and not page.whole:
-        yield from _brief(outcome, text, page, ink)
+    if page.brief:  # three lines at most, or the first, which has a program's exit status, and the last
+        first, *rest = [line for line in text.split("\n") if line.strip()] or ["nothing"]
+        if len(rest) > 2:
+            count = text.count("\n") + 1
+            outcome, rest = f"{outcome[:-1]} ({count:,} lines):", rest[-1:]
+        yield page.prose("SYSTEM:", f"{outcome} {shorten(first, MAX_NOTICE_CHARACTERS)}", ink)
+        for line in rest:
+            yield from block(shorten(line, MAX_NOTICE_CHARACTERS), page)
         return
     lines = text.split("\n") if page.whole else cut_to_lines(text, MAX_RESULT_CHARACTERS, MAX_RESULT_LINES, tail=5)
     if len(lines) == 1:
@@ -336,17 +348,6 @@ def result(event: events.Returned, command: str, page: Page) -> Iterator[str]:
         return
     yield page.prose("SYSTEM:", outcome, ink)
     yield from block("\n".join(lines), page)
-
-
-def _brief(outcome: str, text: str, page: Page, ink: Ink) -> Iterator[str]:
-    """Render three lines of a text, or its first line, with a program's exit status, and its last."""
-    lines = text.split("\n")
-    first, *rest = [line for line in lines if line.strip()] or ["nothing"]
-    if len(rest) > 2:
-        outcome, rest = f"{outcome[:-1]} ({len(lines):,} lines):", rest[-1:]
-    yield page.prose("SYSTEM:", f"{outcome} {shorten(first, MAX_NOTICE_CHARACTERS)}", ink)
-    for line in rest:
-        yield from block(shorten(line, MAX_NOTICE_CHARACTERS), page)
 
 
 def event_lines(event: events.Event, page: Page) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -13,6 +12,7 @@ from autoagent.core.frozen import dataclass
 from autoagent.reply.reply_stream import ThoughtsStream
 from autoagent.terminal import markup
 from autoagent.terminal.live_area import LiveArea
+from autoagent.terminal.output import discard_buffer
 from autoagent.terminal.palette import Palette
 from autoagent.terminal.rendering import Page
 from autoagent.terminal.shared_questions import THIS_TERMINAL, QuestionSettings
@@ -98,7 +98,7 @@ class Screen:
         except (OSError, ValueError) as error:  # ValueError: the stream is closed
             self.problem = getattr(error, "strerror", None) or str(error)
             self.is_pipe_closed = isinstance(error, BrokenPipeError)
-            _abandon(stream)
+            discard_buffer(stream)
 
     def _free_column(self) -> int | None:
         """Return the cursor's column, or None if it is unknown or nothing can be written any more."""
@@ -107,16 +107,6 @@ class Screen:
         if self.flow is not None:
             return self.flow.column
         return None if self.open_line else 0
-
-
-def _abandon(stream: TextIO) -> None:
-    """Discard the stream's buffer, so that Python's flush at exit does not fail again."""
-    try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
-    except (OSError, ValueError):  # a stream without a descriptor has no buffer to discard
-        return
 
 
 _ASCII_WORD_CHARACTERS = "".join(map(chr, range(0x21, 0x7F)))

@@ -184,7 +184,7 @@ def loop_opened(event, arguments):
         signal.raise_signal(number)
 sys.addaudithook(loop_opened)
 try:
-    LineEditor(sys.stdin, sys.stdout).read("What now? ")
+    LineEditor(sys.stdin, sys.stdout, None, str).read("What now? ")
 except (EOFError, KeyboardInterrupt) as error:
     print(type(error).__name__)
 """
@@ -244,6 +244,6 @@ def test_a_terminal_that_is_closed_before_its_signal_arrives_ends_the_input() ->
     with os.fdopen(stdin) as lines, os.fdopen(screen, "w") as shown:
         os.close(window)
         with pytest.raises(EOFError):
-            LineEditor(lines, shown).read("> ")
+            LineEditor(lines, shown, None, str).read("> ")
         os.dup2(keyboard, screen)  # takes what the closed window did not
     os.close(keyboard)
