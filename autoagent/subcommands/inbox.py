@@ -54,11 +54,15 @@ def _fields(question: OpenQuestion) -> dict[str, Any]:
 
 
 def _lines(question: OpenQuestion) -> Iterator[str]:
+    now, command = time.time(), question.command
+    age = f"for {duration(now - question.asked)}"
+    if question.until is not None:
+        left = question.until - now
+        age += f", {duration(left)} left" if left > 0 else ", the run has continued"
     agent = f"  ({question.agent})" if question.agent else ""
-    yield f"{question.id}  {_age(question)}  {' '.join(question.workspace.splitlines())}{agent}"
-    if question.command:
+    yield f"{question.id}  {age}  {' '.join(question.workspace.splitlines())}{agent}"
+    if command:
         yield f"  {_subject(question)}"
-    command = question.command
     for text in (command.get("warning", ""), command.get("preview", ""), question.text, question.question):
         yield from (f"  {line}" for line in shorten(text, _MAX_SUBJECT_CHARACTERS).splitlines())
     yield f"  autoagent inbox {question.id} TEXT"
@@ -70,12 +74,3 @@ def _subject(question: OpenQuestion) -> str:
         return shorten(question.question.replace("\n", " "), _MAX_SUBJECT_CHARACTERS)
     args = json.dumps(question.command["arguments"], ensure_ascii=False)
     return f"{question.command['name']} ({question.command['risk']}) {shorten(args, _MAX_SUBJECT_CHARACTERS)}"
-
-
-def _age(question: OpenQuestion) -> str:
-    now = time.time()
-    age = f"for {duration(now - question.asked)}"
-    if question.until is None:
-        return age
-    left = question.until - now
-    return f"{age}, {duration(left)} left" if left > 0 else f"{age}, the run has continued"

@@ -87,7 +87,11 @@ def take_up(given: Mapping[str, Any], run: str | None = None, step: int | None =
     if "team" in run_start.settings:
         return _resume_team(run_session, run, run_start, step)
     if step is None and status == Status.FINISHED and not (given.get("wish") or given.get("ai_goals")):
-        return continue_run(session, Leg(run, status.code, _ask_next_wish(run_session, run, run_start)))
+        console = build.console_of(run_session)
+        if run_session.settings.continuous or not console.has_person:
+            raise StateError(f'The run {run} is finished; give it a new task: autoagent resume {run} "..."')
+        console.say(f"The run {run} is finished: {shorten(EarlierRun(run, run_start, None).name, 200)}")
+        return continue_run(session, Leg(run, status.code, console.next_wish()))
     return continue_run(session, _resume(run_session, run, (run_start, status), step, force=force))
 
 
@@ -138,15 +142,6 @@ def _pick_run(runs: Sequence[EarlierRun], terminal: ClickTerminal) -> str:
         if not new_matches:
             terminal.say(f"No run matches {answer!r}.")
         matches = new_matches or list(runs)
-
-
-def _ask_next_wish(session: Session, run: str, run_start: RunStarted) -> str:
-    """Return the user's next wish for a finished run, or ''. Raises StateError if nobody can be asked."""
-    console = build.console_of(session)
-    if session.settings.continuous or not console.has_person:
-        raise StateError(f'The run {run} is finished; give it a new task: autoagent resume {run} "..."')
-    console.say(f"The run {run} is finished: {shorten(EarlierRun(run, run_start, None).name, 200)}")
-    return console.next_wish()
 
 
 def _resume(
@@ -278,24 +273,21 @@ def _fork(session: Session, run: str, step: int, shared: list[Event], feedback: 
     settings = session.settings
     check_flags(session.flags, settings)
     console = build.console_of(session)
-    if "team" in run_start.settings:
-        with ExitStack() as cleanup:
-            moved_start = replace(run_start, workspace=str(_new_folder(Path(run_start.workspace), folder, cleanup)))
-            return Leg(
-                "", _fork_team(_Branch(run, step, shared, run_start, moved_start, session, console, cleanup), feedback)
-            )
-    with open_parts(session, console) as parts, ExitStack() as cleanup:
-        replies_used = count_replies(settings, run, step)
-        model = parts.extensions.model(lambda: build.open_model(settings, console, replies_used))
+    with ExitStack() as cleanup:
         place = _new_folder(Path(run_start.workspace), folder, cleanup)
         moved_start = replace(run_start, workspace=str(place))
-        task = task_of_run(run_start, session.flags, console.say)
-        plan = plan_run(session.working_in(place), console, parts, model, task, moved_start)
-        user_events = [Feedback(text=feedback)] if feedback else []
         branch = _Branch(run, step, shared, run_start, moved_start, session, console, cleanup)
-        changes = report_changes(moved_start, plan.start, console)
-        code = drive(plan, lambda tainted: branch.new_log(tainted, user_events, changes))
-        return Leg(console.stats.run, code, next_wish(plan))
+        if "team" in run_start.settings:
+            return Leg("", _fork_team(branch, feedback))
+        with open_parts(session, console) as parts:
+            replies_used = count_replies(settings, run, step)
+            model = parts.extensions.model(lambda: build.open_model(settings, console, replies_used))
+            task = task_of_run(run_start, session.flags, console.say)
+            plan = plan_run(session.working_in(place), console, parts, model, task, moved_start)
+            user_events = [Feedback(text=feedback)] if feedback else []
+            changes = report_changes(moved_start, plan.start, console)
+            code = drive(plan, lambda tainted: branch.new_log(tainted, itertools.chain(user_events, changes)))
+            return Leg(console.stats.run, code, next_wish(plan))
 
 
 def _fork_team(branch: _Branch, feedback: str | None) -> int:
@@ -309,7 +301,7 @@ def _fork_team(branch: _Branch, feedback: str | None) -> int:
         team.env.publish_message(Message(feedback, "Human", id=f"user.fork.{branch.run}.{branch.step}"))
     until = branch.step + int(branch.run_start.settings["team"]["n_round"])
     plan = TeamPlan(team, branch.session, branch.console, until, branch.moved_start)
-    return plan.drive(lambda tainted: branch.new_log(tainted, (), ()))
+    return plan.drive(lambda tainted: branch.new_log(tainted, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +320,7 @@ class _Branch:
     console: Console
     cleanup: ExitStack
 
-    def new_log(self, tainted: TaintedFiles, feedback: Iterable[Event], changes: Iterable[Event]) -> EventLog:
+    def new_log(self, tainted: TaintedFiles, further_events: Iterable[Event]) -> EventLog:
         """Restore the files and their labels before creating the log, so that an existing fork is always complete."""
         settings, console, run, step = self.session.settings, self.console, self.run, self.step
         place = Path(self.moved_start.workspace)
@@ -346,8 +338,7 @@ class _Branch:
         log = EventLog.fork(settings.state_dir, run, len(self.shared), mask=build.mask_of(settings))
         self.cleanup.pop_all()
         log.on_replay(console.pass_over)
-        first_events = [Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *feedback]
-        for event in (*first_events, *changes):
+        for event in (Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *further_events):
             log.append(replace(event, step=history.step))
         return log
 

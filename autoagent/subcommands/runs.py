@@ -79,7 +79,6 @@ def show(
     if as_json:
         console = build.open_console(settings, json=True, replays=True)
         _show_events(console, settings.state_dir, run, step)
-        _require_step(console, step)
         return
     if export is not None:
         enforce_inside(Path(export))
@@ -95,7 +94,8 @@ def show(
     style = Style(color, columns, plain=export is None and (settings.plain_output or not paged), whole=full)
     console = build.open_replay(settings, screen, style)
     _show_events(console, settings.state_dir, run, step)
-    _show_end(console, log_path(settings.state_dir, run), step)
+    if step is None:
+        console.report(log_path(settings.state_dir, run))
     if isinstance(screen, StringIO) and export is not None:
         write_text(Path(export), f"# Run {run}\n\n{in_block(screen.getvalue().strip())}\n")
         echo(f"Written to {export}.", err=True)
@@ -133,7 +133,10 @@ def report(
 
 
 def _show_events(console: Console, state_dir: Path, run: str, step: int | None, *, paced: bool = False) -> None:
-    """Show a run, at its own speed if `paced`, or one step of its own agent, starting from a checkpoint if possible."""
+    """Show a run, at its own speed if `paced`, or one step of its own agent, starting from a checkpoint if possible.
+
+    Raises StateError if the run has no such step.
+    """
     saved = None if step is None else load(log_path(state_dir, run), checkpoint_key(os.environ), step)
     if saved is not None:
         for name, fold in console.folds.items():
@@ -150,17 +153,6 @@ def _show_events(console: Console, state_dir: Path, run: str, step: int | None, 
             time.sleep(min(max(0.0, event.t - last), MAX_PAUSE_SECONDS))
         last = event.t
         console.show(event)
-
-
-def _show_end(console: Console, log: Path, step: int | None) -> None:
-    """Show the report of a run if all of it was shown. Raises StateError if the run has no such step."""
-    _require_step(console, step)
-    if step is None:
-        console.report(log)
-
-
-def _require_step(console: Console, step: int | None) -> None:
-    """Raise StateError if the run that the console has shown has no such step."""
     if step is not None and console.stats.step < step:
         steps = counted(console.stats.step, "step")
         raise StateError(f"The run {console.stats.run} has {steps}, and no step {step}.")
@@ -190,7 +182,8 @@ def replay(ctx: click.Context, run: str | None, fast: bool, step: int | None, fu
     color, plain = build.palette(settings, at_terminal), settings.plain_output or not at_terminal
     console = build.open_replay(settings, sys.stdout, Style(color, plain=plain, whole=full))
     _show_events(console, settings.state_dir, run, step, paced=not fast)
-    _show_end(console, log_path(settings.state_dir, run), step)
+    if step is None:
+        console.report(log_path(settings.state_dir, run))
 
 
 def _verify(state_dir: Path, run: str) -> int:

@@ -38,10 +38,14 @@ def skills() -> None:
 @click.pass_context
 def list_skills(ctx: click.Context, as_json: bool) -> None:
     """List your skills and those of this folder."""
+
+    def warn(line: str) -> None:
+        echo(f"autoagent: {line}", err=True)
+
     session = Session.load(ctx.obj)
     user_path = user_skills_path()
-    skills_here = [(skill, True) for skill in skills_in(user_path, user_path, _warn)]
-    for skill in folder_skills(session.folder, _warn):
+    skills_here = [(skill, True) for skill in skills_in(user_path, user_path, warn)]
+    for skill in folder_skills(session.folder, warn):
         skills_here.append((skill, session.holds(untrusted_skill(skill, session.folder))))
     rows: list[dict[str, Any]] = [
         {"name": skill.name, "description": skill.description, "place": str(skill.place), "trusted": trusted}
@@ -100,10 +104,6 @@ def propose(ctx: click.Context, run: str | None) -> None:
         echo(f"Kept as {path}.")
     else:
         echo("Not kept.")
-
-
-def _warn(line: str) -> None:
-    echo(f"autoagent: {line}", err=True)
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -102,13 +102,6 @@ def rules() -> None:
     """
 
 
-class ListedRule(NamedTuple):
-    """A rule with its origin, `saved` or `settings`."""
-
-    origin: str
-    rule: Rule
-
-
 @rules.command("list")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects; `origin`: saved or settings.")
 @click.pass_context
@@ -117,13 +110,12 @@ def list_rules(ctx: click.Context, as_json: bool) -> None:
     settings = Session.read(ctx.obj).settings
     saved = saved_rules()
     warn_of_old_rules(settings, partial(echo, err=True))
-    rows = [ListedRule("settings", Rule.parse(text)) for text in settings.allow]
-    rows += [ListedRule("saved", rule) for rule in saved.load()]
+    listed = [("settings", Rule.parse(text)) for text in settings.allow] + [("saved", rule) for rule in saved.load()]
     echo_list(
-        rows,
+        [{"rule": str(rule), **asdict(rule), "origin": origin} for origin, rule in listed],
         as_json,
-        lambda row: {"rule": str(row.rule), **asdict(row.rule), "origin": row.origin},
-        lambda row: f"{row.origin:8}  {row.rule}",
+        lambda row: row,
+        lambda row: f"{row['origin']:8}  {row['rule']}",
         f"There are no saved rules for this folder ({saved.path}); you are asked about every command.",
     )
 

@@ -93,7 +93,9 @@ def bisect(ctx: click.Context, run: str, check: str) -> None:
 
     def fails(number: int) -> bool:
         exit = exits[number] = _run_check(check, turns[number].after, settings, run_start)
-        echo(f"After step {turns[number].step} ({turns[number].command}): {_describe_exit(exit)}.")
+        reason = (exit.limit and f"stopped at {exit.limit}") or exit.signal or f"exit status {exit.status}"
+        outcome = "passes" if exit.status == 0 else f"fails ({shorten(reason, 80)})"
+        echo(f"After step {turns[number].step} ({turns[number].command}): {outcome}.")
         return exit.status != 0
 
     first_failing = search(len(turns), fails)
@@ -129,10 +131,3 @@ def _run_check(check: str, tree: str, settings: Settings, run_start: RunStarted)
             echo(f"Without {', '.join(restored.skipped)}.", err=True)
         with closing(open_sandbox(settings, workspace)) as sandbox:
             return sandbox.run(["/bin/sh", "-c", check])
-
-
-def _describe_exit(exit: ProcessExit) -> str:
-    if exit.status == 0:
-        return "passes"
-    reason = (exit.limit and f"stopped at {exit.limit}") or exit.signal or f"exit status {exit.status}"
-    return f"fails ({shorten(reason, 80)})"
