@@ -71,7 +71,7 @@ class Questioner(Protocol):
         """Discard input typed before the question was readable, if the input is a terminal."""
 
 
-class QuestionDialog:
+class Ask:
     """Ask a person about every command, unless it was authorized in advance.
 
     Ctrl-C revokes all advance authorizations. An edited call comes back as a new proposal. A proposal with a warning is

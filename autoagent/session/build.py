@@ -218,11 +218,11 @@ def authorizer_of(
     """Return the authorizer of a run. At its questions, the user may change the run by `steering`."""
     inner: Authorizer = ContinuousAuthorizer()
     if attended or not settings.continuous:
-        from autoagent.safety.question_dialog import QuestionDialog
+        from autoagent.safety.question_dialog import Ask
 
         keys = settings.authorise_command_key, settings.exit_key
-        dialog = QuestionDialog(console, *keys, rulebook, mask_of(settings), steering)
-        inner = ContinuousAuthorizer(dialog) if settings.continuous else dialog
+        ask = Ask(console, *keys, rulebook, mask_of(settings), steering)
+        inner = ContinuousAuthorizer(ask) if settings.continuous else ask
     return FailClosedAuthorizer(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
 
 
