@@ -100,16 +100,12 @@ class ClickTerminal:
     """
 
     def __init__(self, while_reading: Callable[[], None] | None = None) -> None:
+        self.interactive = sys.stdin.isatty()  # whether a person is reading and can say no
         self._while_reading = while_reading
         self.given_answers: list[str] = []  # without secrets
         self._editor = None
         if can_edit(sys.stdin, sys.stderr):
             self._editor = LineEditor(sys.stdin, sys.stderr, user_state_path(os.environ) / "history", Redactor().mask)
-
-    @property
-    def interactive(self) -> bool:
-        """Return whether a person is reading and can say no."""
-        return sys.stdin.isatty()
 
     def say(self, text: str) -> None:
         """Show a line."""
@@ -119,7 +115,7 @@ class ClickTerminal:
         """Return the answer, or `default` for an empty answer. Raises EOFError at the end of input."""
         answer = self._prompt(prompt, default)
         self.given_answers.append(answer)
-        if not sys.stdin.isatty():
+        if not self.interactive:
             echo(answer, err=True)  # a terminal echoes its input
         return answer
 
@@ -132,7 +128,7 @@ class ClickTerminal:
 
     def secret(self, prompt: str) -> str:
         """Return the answer as `ask` does, without echoing the input."""
-        if sys.stdin.isatty():
+        if self.interactive:
             return self._prompt(prompt, hidden=True)
         answer = self._prompt(prompt)  # getpass ignores a pipe
         echo(err=True)
