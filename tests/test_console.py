@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -30,6 +30,7 @@ from autoagent.core.events import (
     Changed,
     Decided,
     Ended,
+    Event,
     Feedback,
     Prompted,
     Rejected,
@@ -85,12 +86,22 @@ class Screen:
 
     def __init__(self, columns: int = 80, stdin: str = "", **options: Any) -> None:
         self.out, self.err = io.StringIO(), io.StringIO()
-        style = Style(options.pop("color", None), columns, options.pop("plain", False))
+        looks = {name: options.pop(name) for name in ("color", "plain", "thoughts") if name in options}
+        style = Style(columns=columns, **looks)
         self.console = Console(self.out, self.err, io.StringIO(stdin), style=style, **options)
 
     @property
     def text(self) -> str:
         return self.out.getvalue()
+
+    @property
+    def words(self) -> str:
+        """The text, however it is broken into lines."""
+        return " ".join(self.text.split())
+
+    def show(self, *events: Event) -> None:
+        for event in events:
+            self.console.show(event)
 
 
 # Whole screens ---------------------------------------------------------------------------------------------------
@@ -191,7 +202,7 @@ def test_streamed_or_not_the_thoughts_look_the_same() -> None:
 def test_thoughts_that_differ_from_what_streamed_are_shown_whole() -> None:
     screen = Screen()
     screen.console.text('{"thoughts": {"text": "Half of a rep')
-    screen.console.show(thought(Thoughts("Something else."), Call("1", "x", {})))
+    screen.show(thought(Thoughts("Something else."), Call("1", "x", {})))
     assert "AGENT THOUGHTS: Half of a ...\nAGENT THOUGHTS: Something else.\n" in screen.text
 
 
@@ -200,7 +211,7 @@ def test_no_raw_json_is_streamed() -> None:
     deltas = 'Sure! ```json\n{"command": {"name": "x"},', ' "thoughts": {"reasoning": "a", "text"', ': " Hi"}}```'
     for delta in deltas:
         screen.console.text(delta)
-    screen.console.show(thought(Thoughts("Hi"), Call("1", "x", {})))
+    screen.show(thought(Thoughts("Hi"), Call("1", "x", {})))
     assert screen.text == "AGENT THOUGHTS: Hi\n"
 
 
@@ -237,46 +248,45 @@ def test_work_that_takes_long_is_not_called_a_wait() -> None:
     assert screen.text == "WORKING: the embedded model reads: 0 of 204 tokens (about 7 s)\n"
 
 
-@pytest.mark.slow
-def test_what_takes_long_says_how_far_it_is_and_never_when_it_ends() -> None:
+@pytest.fixture
+def live() -> Iterator[tuple[Activity, list[str]]]:
+    """What is shown of an activity, and all that was drawn of it so far."""
     shown: list[str] = []
     area = LiveArea(shown.append, lambda: 0)
-    activity = Activity(area, str)
-    try:
-        for told in ("reads: 0 of 204 tokens", "reads: 128 of 204 tokens"):
-            activity.show_operation(told)
-            wait_for(lambda told=told: bool(shown) and f"{told} | 0 s" in shown[-1])  # type: ignore[misc]
-        activity.show_request("local", 204)
-        activity.feed_reply("def f():\n    return 1\n")
-        wait_for(lambda: "writing, 3 lines | " in shown[-1] and "tokens/s" in shown[-1])
-    finally:
-        area.close()
+    yield Activity(area, str), shown
+    area.close()
+
+
+@pytest.mark.slow
+def test_what_takes_long_says_how_far_it_is_and_never_when_it_ends(live: tuple[Activity, list[str]]) -> None:
+    activity, shown = live
+    for told in ("reads: 0 of 204 tokens", "reads: 128 of 204 tokens"):
+        activity.show_operation(told)
+        wait_for(lambda told=told: bool(shown) and f"{told} | 0 s" in shown[-1])  # type: ignore[misc]
+    activity.show_request("local", 204)
+    activity.feed_reply("def f():\n    return 1\n")
+    wait_for(lambda: "writing, 3 lines | " in shown[-1] and "tokens/s" in shown[-1])
     assert not any("left" in text or "%" in text for text in shown)
 
 
 def test_what_the_verifier_finds_of_several_goals_is_said_once() -> None:
     screen = Screen()
     verdicts = [GoalVerdict(n, "cannot tell", why="It is too small.") for n in (0, 2)]
-    screen.console.show(Verified(model="m", verdicts=(*verdicts, GoalVerdict(1, "met", "It is 42", "So it is."))))
+    screen.show(Verified(model="m", verdicts=(*verdicts, GoalVerdict(1, "met", "It is 42", "So it is."))))
     assert "VERIFIER: goals 1, 3 cannot tell: It is too small.\n" in screen.text
     assert 'VERIFIER: goal 2 met "It is 42": So it is.\n' in screen.text
 
 
 @pytest.mark.parametrize("thoughts", [["I write.", "r"], {"text": "I write.", "plan": "p"}])
-def test_the_text_of_a_file_is_no_thought(thoughts: object) -> None:
-    shown: list[str] = []
-    area = LiveArea(shown.append, lambda: 0)
-    activity = Activity(area, str)
-    try:
-        activity.show_request("gpt", 204)
-        half = json.dumps({"thoughts": thoughts, "filename": "a.txt", "text": "1\n2\n3"})
-        activity.feed_reply(half[: half.index('"filename')])
-        wait_for(lambda: bool(shown) and "thinking | " in shown[-1])
-        activity.feed_reply(half[half.index('"filename') : -2])
-        wait_for(lambda: "writing a.txt, 3 lines | " in shown[-1])
-        assert "thinking" not in shown[-1]
-    finally:
-        area.close()
+def test_the_text_of_a_file_is_no_thought(live: tuple[Activity, list[str]], thoughts: object) -> None:
+    activity, shown = live
+    activity.show_request("gpt", 204)
+    half = json.dumps({"thoughts": thoughts, "filename": "a.txt", "text": "1\n2\n3"})
+    activity.feed_reply(half[: half.index('"filename')])
+    wait_for(lambda: bool(shown) and "thinking | " in shown[-1])
+    activity.feed_reply(half[half.index('"filename') : -2])
+    wait_for(lambda: "writing a.txt, 3 lines | " in shown[-1])
+    assert "thinking" not in shown[-1]
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80])
@@ -297,49 +307,40 @@ MARKDOWN = (
 
 def test_markdown_of_the_agents_is_drawn_and_nothing_in_it_is_hidden_or_a_link() -> None:
     screen = Screen(40, stdin="yes\n")
-    screen.console.show(Ended(status=Status.FINISHED, reason=MARKDOWN))
+    screen.show(Ended(status=Status.FINISHED, reason=MARKDOWN))
     assert screen.console.ask(MARKDOWN, label="The agent asks:") == "yes"
     lines = screen.text.splitlines()
     assert [line for line in lines if line and not line.startswith("  ")] == ["FINISHED:", "The agent asks:", "> yes"]
     shown = "".join(screen.text.split())
-    for kept in [
-        "[it](https://e.example)",
-        "&#27;[2J",
-        "<!--a-->",
-        "![p](x.png)",
-        "\\x1b[2J",
-        "[it]:https://e.example",
-    ]:
+    links = ["[it](https://e.example)", "![p](x.png)", "[it]:https://e.example"]
+    for kept in [*links, "&#27;[2J", "<!--a-->", "\\x1b[2J"]:
         assert shown.count(kept) == 2
     assert "Report" in shown and "# Report" not in screen.text and "**" not in shown and "`" not in shown
     assert max(map(width, lines)) <= 40 and "\x1b" not in screen.text
     plain = Screen(plain=True)
-    plain.console.show(Ended(status=Status.FINISHED, reason=MARKDOWN))
+    plain.show(Ended(status=Status.FINISHED, reason=MARKDOWN))
     assert "# Report" in plain.text and "**done**" in plain.text
 
 
 def test_the_end_tells_the_cost_by_model_where_there_were_several() -> None:
     screen, call = Screen(), Call("1", "list_files", {})
-    screen.console.show(run_started())
-    screen.console.show(thought(Thoughts("One."), call, 0.25))
+    screen.show(run_started(), thought(Thoughts("One."), call, 0.25))
     assert "1,280 tokens" not in screen.text
-    screen.console.show(run_started(Changed, model="other", what="the model is other"))
-    screen.console.show(thought(Thoughts("Two."), call, 0.5))
+    changed = run_started(Changed, model="other", what="the model is other")
+    screen.show(changed, thought(Thoughts("Two."), call, 0.5))
     screen.console.report(Path("log"))
-    text = " ".join(screen.text.split())
-    assert "CHANGED: the model is other" in text and "Cost $0.7500 other" in text
-    assert "$0.2500 qwen2.5-coder-1.5b, 1,280 tokens $0.5000 other, 1,280 tokens" in text
+    assert "CHANGED: the model is other" in screen.words and "Cost $0.7500 other" in screen.words
+    assert "$0.2500 qwen2.5-coder-1.5b, 1,280 tokens $0.5000 other, 1,280 tokens" in screen.words
 
 
 def test_thoughts_are_shown_in_short_or_not_at_all() -> None:
     thoughts = Thoughts("I look around. " * 9, "Because it is wanted.", "- look", "None.")
     for how, lines in (("full", None), ("short", 2), ("none", 1)):  # with the rule of the step
-        out = io.StringIO()
-        console = Console(out, io.StringIO(), io.StringIO(), style=Style(columns=80, thoughts=how))
-        console.text(json.dumps({"thoughts": {"text": thoughts.text}}))
-        console.show(thought(thoughts, Call("1", "list_files", {})))
-        assert ("REASONING: Because it is wanted." in out.getvalue()) is (how == "full")
-        assert lines is None or len(out.getvalue().splitlines()) == lines
+        screen = Screen(thoughts=how)
+        screen.console.text(json.dumps({"thoughts": {"text": thoughts.text}}))
+        screen.show(thought(thoughts, Call("1", "list_files", {})))
+        assert ("REASONING: Because it is wanted." in screen.text) is (how == "full")
+        assert lines is None or len(screen.text.splitlines()) == lines
 
 
 # Colours ---------------------------------------------------------------------------------------------------------
@@ -427,7 +428,7 @@ def test_a_warning_stands_last_before_the_question_which_offers_nothing_in_advan
     )  # fmt: skip
     screen.console.proposed(proposal)
     assert Ask(screen.console).decide(proposal).allowed
-    warning, question = " ".join(screen.text.split()).split("WARNING: ")[1].split("Run it anyway?")
+    warning, question = screen.words.split("WARNING: ")[1].split("Run it anyway?")
     assert warning.startswith("This run has read text from outside (https://e.example/\\x1b[2J)")
     assert "(a.txt)" in warning and "-N" not in question and "this once" in question
 
@@ -459,30 +460,26 @@ def test_a_secret_in_thoughts_that_stream_in_is_never_shown() -> None:
 
 def test_what_has_no_price_is_named_once() -> None:
     screen = Screen()
-    screen.console.show(run_started())
-    screen.console.show(Started(call=Call("1", "generate_image", {})))
-    screen.console.show(Spent(purpose="generate_image", usage=Usage(cost=None)))
+    spent = Spent(purpose="generate_image", usage=Usage(cost=None))
+    screen.show(run_started(), Started(call=Call("1", "generate_image", {})), spent)
     for step in (1, 2):
-        screen.console.show(thought(Thoughts("Looking."), Call("1", "read_file", {"filename": "notes.txt"}), step=step))
-    text = " ".join(screen.text.split())
-    assert text.count("THE COST OF THIS RUN IS UNKNOWN: no price is known for generate_image.") == 1
-    assert "$?" in text
+        screen.show(thought(Thoughts("Looking."), Call("1", "read_file", {"filename": "notes.txt"}), step=step))
+    assert screen.words.count("THE COST OF THIS RUN IS UNKNOWN: no price is known for generate_image.") == 1
+    assert "$?" in screen.text
 
 
 def test_the_model_of_a_worker_that_has_no_price_is_named_and_not_the_runs_own() -> None:
     screen = Screen()
-    screen.console.show(run_started())
-    screen.console.show(replace(run_started(model="unlisted"), agent="1"))
-    screen.console.show(Rejected(agent="1", text="", problem="", usage=Usage(cost=None)))
-    screen.console.show(thought(Thoughts("Next."), Call("1", "list_files", {})))
-    assert "no price is known for unlisted." in " ".join(screen.text.split())
+    rejected = Rejected(agent="1", text="", problem="", usage=Usage(cost=None))
+    screen.show(run_started(), replace(run_started(model="unlisted"), agent="1"), rejected)
+    screen.show(thought(Thoughts("Next."), Call("1", "list_files", {})))
+    assert "no price is known for unlisted." in screen.words
 
 
 def test_what_a_rule_allows_is_shown() -> None:
     screen = Screen()
-    screen.console.show(run_started())
-    screen.console.show(Decided(step=1, call_id="1", allowed=True, by="rule execute_shell:git status"))
-    screen.console.show(Decided(step=1, call_id="1", allowed=True, by="continuous mode"))
+    by_rule = Decided(step=1, call_id="1", allowed=True, by="rule execute_shell:git status")
+    screen.show(run_started(), by_rule, replace(by_rule, by="continuous mode"))
     assert screen.text.endswith("ALLOWED: rule execute_shell:git status\n")
 
 
@@ -490,11 +487,7 @@ def test_what_a_rule_allows_is_shown() -> None:
 
 PROGRAM = """
 import sys
-from autoagent.terminal import rendering
-from autoagent.terminal.live_area import Activity
 from autoagent.terminal.console import Console
-from autoagent.terminal.live_area import LiveArea
-from autoagent.terminal.rendering import Page
 from autoagent.core.errors import StopRun
 from autoagent.core.commands import Call, CommandSpec, Proposal
 from autoagent.safety.question_dialog import Ask
