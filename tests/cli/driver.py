@@ -253,12 +253,13 @@ class Session:
         """Type much, while others read what is shown: a program waits for that before it reads on."""
         threading.Thread(target=self.types, args=(text,), daemon=True).start()
 
-    def answers(self, question: str, line: str) -> None:
-        """Wait for a question, and where lines are edited until the editor is there, then type a line."""
-        self.sees(question)
-        if self._edits:
-            self.sees(READY)  # only the editor's second drawing of the question comes after it
-        self.types(line)
+    def answers(self, question: str, *lines: str) -> None:
+        """Wait for a question, and where lines are edited until the editor is there, then type it; for each line."""
+        for line in lines:
+            self.sees(question)
+            if self._edits:
+                self.sees(READY)  # only the editor's second drawing of the question comes after it
+            self.types(line)
 
     def presses(self, key: str) -> None:
         self._process.send(key)

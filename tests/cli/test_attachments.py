@@ -75,13 +75,11 @@ def test_a_named_file_is_attached_to_a_wish_and_to_feedback_and_dropped(served: 
     with opened(served.terminal("-m", "none", "fix @x.py for @ann")) as session:
         session.answers("n = no) [y]:", "y")
         session.sees("Not attached: ann")
-        session.answers(QUESTION, "see @not\t")
-        session.answers(QUESTION, "/drop x.py")
+        session.answers(QUESTION, "see @not\t", "/drop x.py")
         session.sees("DROPPED:\nx.py, from all later prompts")
         session.answers(QUESTION, "/add nowhere.txt")
         session.sees("nowhere.txt: No such file")
-        session.answers(QUESTION, "then read on")
-        session.answers(QUESTION, "n")
+        session.answers(QUESTION, "then read on", "n")
         assert session.ends() == 6
     first, second, third = (request.prompt for request in server.requests[1:4])
     assert PROGRAM_TEXT.strip() in first and "Pi is" not in first
@@ -114,13 +112,11 @@ def test_an_image_is_shown_to_a_model_that_sees_until_it_is_dropped(served: Home
     with opened(served.terminal("-m", "none", "draw @plan.png")) as session:
         session.answers("n = no) [y]:", "y")
         session.sees("plan.png, PNG image, 2,056 bytes")
-        session.answers(QUESTION, "look at the plan again")
-        session.answers(QUESTION, "/drop plan.jpg")
+        session.answers(QUESTION, "look at the plan again", "/drop plan.jpg")
         session.sees("There is no attachment 'plan.jpg'. Attached: plan.png. Nothing was changed.")
         session.answers(QUESTION, "/drop plan.png")
         session.sees("DROPPED:\nplan.png, from all later prompts")
-        session.answers(QUESTION, "look at the plan again")
-        session.answers(QUESTION, "n")
+        session.answers(QUESTION, "look at the plan again", "n")
         assert session.ends() == 6
     assert [images(request) for request in server.requests] == [[], [url], [url], []]
     assert served.run("replay", served.runs[0], "--verify").code == 0

@@ -92,17 +92,11 @@ def test_an_unknown_price_is_said_loudly_and_money_is_no_limit(home: Home, serve
     assert "Cost: $?" in done.text
 
 
-def test_nobody_to_answer(home: Home) -> None:
-    done = home.run("--demo", "-m", "none")
-    assert done.code == 5
-    assert "pass -c to run without questions" in " ".join(done.text.split())
-    assert f"Resume: autoagent resume {home.runs[0]}" in done.text
-    assert home.log()[-1]["status"] == "unanswered"
-
-
-def test_the_user_stops(home: Home) -> None:
-    done = home.run("--demo", "-m", "none", stdin="n\n")
-    assert done.code == 6
+@pytest.mark.parametrize(("typed", "code", "status"), [("", 5, "unanswered"), ("n\n", 6, "stopped")])
+def test_nobody_answers_or_the_user_stops(home: Home, typed: str, code: int, status: str) -> None:
+    done = home.run("--demo", "-m", "none", stdin=typed)
+    assert (done.code, home.log()[-1]["status"]) == (code, status)
+    assert ("pass -c to run without questions" in " ".join(done.text.split())) is (status == "unanswered")
     assert f"Resume: autoagent resume {home.runs[0]}" in done.text
 
 
@@ -114,17 +108,14 @@ def test_sigterm_saves_and_ends(served: Home, server: ScriptedServer) -> None:
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     thinking.leave()
-    assert process.returncode == 130
-    assert "INTERRUPTED: Ended by SIGTERM." in out
-    assert "Resume: autoagent resume" in out
-    assert err == ""
+    assert (process.returncode, err) == (130, "")
+    assert "INTERRUPTED: Ended by SIGTERM." in out and "Resume: autoagent resume" in out
     assert served.log()[-1]["status"] == "interrupted"
 
 
 def test_without_a_key_nothing_is_begun(home: Home) -> None:
     done = home.run(*GOAL, "-c", "--model", "gpt-5")
-    assert done.code == 3
-    assert done.err.startswith("autoagent: OPENAI_API_KEY is not set;")
+    assert done.code == 3 and done.err.startswith("autoagent: OPENAI_API_KEY is not set;")
     assert not home.state.exists()
 
 
@@ -158,9 +149,8 @@ def test_without_a_key_nothing_is_begun(home: Home) -> None:
 )
 def test_what_cannot_be_meant_is_a_usage_error(home: Home, flags: list[str], says: str) -> None:
     done = home.run("--model", "human", *flags)
-    assert done.code == 2
+    assert (done.code, done.out) == (2, "")
     assert says in done.err
-    assert done.out == ""
     assert not home.state.exists()
 
 
@@ -189,30 +179,17 @@ def test_a_list_of_names_with_one_that_means_nothing_stops_the_start(
 def test_settings_that_cannot_be_used_are_named_with_their_place(home: Home) -> None:
     home.write("ai_settings.yaml", "ai_name: A\nai_role: B\nai_goals: [1, 2, 3, 4, 5, 6]\n")
     done = home.run("--model", "human", "-y")
-    assert (done.code, done.out) == (2, "")
-    assert done.err == "autoagent: ai_settings.yaml:3: ai_goals: holds 6 goals; at most 5 are taken.\n"
+    reason = "ai_settings.yaml:3: ai_goals: holds 6 goals; at most 5 are taken."
+    assert (done.code, done.out, done.err) == (2, "", f"autoagent: {reason}\n")
     done = home.run("--model", "human", *GOAL, env={"PLAIN_OUTPUT": "perhaps"})
-    assert (done.code, done.out) == (2, "")
-    assert done.err == "autoagent: PLAIN_OUTPUT: must be true or false (1/0, yes/no, on/off), not 'perhaps'.\n"
+    reason = "PLAIN_OUTPUT: must be true or false (1/0, yes/no, on/off), not 'perhaps'."
+    assert (done.code, done.out, done.err) == (2, "", f"autoagent: {reason}\n")
 
 
-def test_a_window_too_small_for_the_system_prompt_is_said_before_the_first_call(
-    served: Home, server: ScriptedServer
-) -> None:
-    done = served.run(*GOAL, "-c", env={"AUTOAGENT_WINDOW": "2000"})
-    assert done.code == 2
-    assert "offer fewer commands (--commands)" in done.err
-    assert server.requests == []
-
-
-def test_only_debug_shows_a_traceback(home: Home) -> None:
-    for flags, shown in ((["--debug"], True), ([], False)):
-        done = home.run("show", "nothing", *flags) if not flags else home.run(*flags, "show", "nothing")
-        assert done.code == 1
-        assert ("Traceback" in done.err) is shown
-
-
-def test_the_users_config_can_ask_for_tracebacks_too(home: Home) -> None:
+def test_only_debug_or_the_users_config_shows_a_traceback(home: Home) -> None:
+    for flags in (["--debug"], []):
+        done = home.run(*flags, "show", "nothing")
+        assert (done.code, "Traceback" in done.err) == (1, bool(flags))
     home.write(".config/autoagent/config.yaml", "debug: true\n")
     assert "Traceback" in home.run("show", "nothing").err
     home.write(".config/autoagent/config.yaml", "debug: perhaps\n")
@@ -231,13 +208,25 @@ def test_a_library_that_breaks_off_is_no_interruption(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [("--allow", "dance:*"), ("-m", "postgres"), ("-w", "a-file"), ("--model", "replay:none")]
+    ("flags", "env", "says"),
+    [
+        (("--allow", "dance:*"), {}, ""),
+        (("-m", "postgres"), {}, ""),
+        (("-w", "a-file"), {}, ""),
+        (("--model", "replay:none"), {}, ""),
+        (("-w", "/"), {}, "/ is the whole system"),
+        ((), {"AUTOAGENT_WINDOW": "2000"}, "offer fewer commands (--commands)"),
+        (("-m", "none"), {"AUTOAGENT_ALLOW_HOSTS": "nowhere"}, ""),
+    ],
 )
-def test_who_is_refused_is_not_warned_first(served: Home, flags: tuple[str, str]) -> None:
+def test_who_is_refused_is_not_warned_first_and_nothing_is_asked_of_the_model(
+    served: Home, server: ScriptedServer, flags: tuple[str, ...], env: dict[str, str], says: str
+) -> None:
     served.write("a-file", "")
-    done = served.run(*GOAL, "-c", *flags)
-    assert done.code in (1, 2), done.text
+    done = served.run(*GOAL, "-c", *flags, env=env)
+    assert done.code == (1 if "replay:none" in flags else 2), done.text
     assert len(done.text.splitlines()) == 1, done.text
+    assert says in done.err and (server.requests, served.runs) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -257,12 +246,6 @@ def test_what_cannot_be_sent_is_said_before_anything_is(home: Home, line: str) -
     done = home.run(*GOAL, "-c", "-m", "none")
     assert (done.code, len(done.text.splitlines())) == (2, 1), done.text
     assert done.err.startswith(("autoagent: .env:3: ", f"autoagent: {line.partition('=')[0]}")), done.err
-
-
-def test_what_may_be_reached_is_looked_at_before_there_is_a_run(served: Home) -> None:
-    done = served.run(*GOAL, "-c", "-m", "none", env={"AUTOAGENT_ALLOW_HOSTS": "nowhere"})
-    assert (done.code, len(done.text.splitlines())) == (2, 1), done.text
-    assert served.runs == []
 
 
 @pytest.mark.parametrize("arguments", [["runs"], ["resume"], ["show", "x"], ["--demo", "-c"], ["memory", "list"]])
@@ -307,11 +290,6 @@ def test_a_home_that_cannot_be_written_costs_no_run(served: Home, server: Script
     server.add(*FINISH)
     done = served.run("-c", *GOAL, "-m", "none", env={"HOME": "/proc/none", "XDG_STATE_HOME": "/proc/none"})
     assert done.code == 0 and "internal error" not in done.text, done.text
-
-
-def test_the_workspace_is_not_the_whole_system(served: Home) -> None:
-    done = served.run("-c", *GOAL, "-w", "/")
-    assert done.code == 2 and "/ is the whole system" in done.err
 
 
 def test_a_scripted_model_takes_no_task(home: Home) -> None:

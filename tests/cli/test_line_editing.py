@@ -41,8 +41,7 @@ def test_a_diff_longer_than_the_terminal_is_shown_in_the_users_pager(served: Hom
     with opened(served.terminal("-m", "none", *GOAL, env={"PAGER": str(pager)})) as session:
         session.answers(QUESTION, "d")
         session.sees("line 49")
-        session.answers(QUESTION, "y")
-        session.answers(QUESTION, "d")
+        session.answers(QUESTION, "y", "d")
         session.sees("PAGED")
         session.sees("line 499")
         session.answers(QUESTION, "n")
@@ -54,10 +53,7 @@ def test_a_paste_arrives_whole_whether_the_terminal_marks_it_or_not(served: Home
     lines = [f"line {number}: grüße 你好 🙂" for number in range(50)]
     server.add(*[command("list_files", directory=".")] * 4)
     with opened(served.terminal("-m", "none", *GOAL)) as session:
-        session.answers(QUESTION, PASTED.format("\n".join(lines)))
-        session.answers(QUESTION, "\r".join(lines))
-        session.answers(QUESTION, f"one{ALT_ENTER}two")
-        session.answers(QUESTION, "n")
+        session.answers(QUESTION, PASTED.format("\n".join(lines)), "\r".join(lines), f"one{ALT_ENTER}two", "n")
         assert session.ends() == 6
     feedback = [event["text"] for event in served.log() if event["type"] == "feedback"]
     assert feedback == ["\n".join(lines), "\n".join(lines), "one\ntwo"]
@@ -66,12 +62,10 @@ def test_a_paste_arrives_whole_whether_the_terminal_marks_it_or_not(served: Home
 def test_what_was_typed_in_an_earlier_run_comes_back_without_its_secrets(served: Home, server: ScriptedServer) -> None:
     server.add(*[command("list_files", directory=".")] * 4)
     with opened(served.terminal("-m", "none", *GOAL)) as session:
-        session.answers(QUESTION, "Use the key sk-0123456789abcdefghij, then stop")
-        session.answers(QUESTION, "n")
+        session.answers(QUESTION, "Use the key sk-0123456789abcdefghij, then stop", "n")
         assert session.ends() == 6
     with opened(served.terminal("-m", "none", *GOAL)) as session:
-        session.answers(QUESTION, f"{UP} at once")
-        session.answers(QUESTION, "n")
+        session.answers(QUESTION, f"{UP} at once", "n")
         assert session.ends() == 6
     text = next(event["text"] for event in served.log() if event["type"] == "feedback")
     assert text.startswith("Use the key ") and text.endswith(", then stop at once")
@@ -83,10 +77,7 @@ def test_what_was_typed_in_an_earlier_run_comes_back_without_its_secrets(served:
 def test_the_text_of_a_file_and_feedback_are_written_in_the_editor(served: Home, server: ScriptedServer) -> None:
     server.add(command("write_to_file", filename="a.txt", text="x\ny\n"), *[command("list_files", directory=".")] * 2)
     with opened(served.terminal("-m", "none", *GOAL, env=EDITOR)) as session:
-        session.answers(QUESTION, "e")
-        session.answers(QUESTION, "y")
-        session.answers(QUESTION, "/write")
-        session.answers(QUESTION, "n")
+        session.answers(QUESTION, "e", "y", "/write", "n")
         assert session.ends() == 6
     assert served.read("autoagent_workspace/a.txt") == "line one\nline two\n"
     assert "line one\nline two" in [event.get("text") for event in served.log() if event["type"] == "feedback"]
@@ -110,8 +101,7 @@ def test_e_edits_what_is_to_be_written_without_an_editor_too(served: Home, serve
         session.presses(" of mine\r")
         session.answers(QUESTION, "e nothing")
         session.sees("There is no argument nothing; use filename, old, new")
-        session.answers(QUESTION, "y")
-        session.answers(QUESTION, "n")
+        session.answers(QUESTION, "y", "n")
         assert session.ends() == 6
     assert served.read("autoagent_workspace/a.txt") == "the new line of mine\n"
 
@@ -233,8 +223,7 @@ def test_a_word_behind_a_slash_costs_no_call(served: Home, server: ScriptedServe
         session.sees("not checked yet")
         session.answers("Enter = done\n> ", "")  # they stay as they are, and nothing is told
         assert len(server.requests) == 1
-        session.answers(QUESTION, "/continuous 2")
-        session.answers(QUESTION, "q")
+        session.answers(QUESTION, "/continuous 2", "q")
         assert session.ends() == 6
     assert [event["type"] for event in served.log()].count("started") == 2
 

@@ -88,8 +88,7 @@ def longest_rest(session: Session, seconds: float) -> float:
 def test_no_line_moves_where_nobody_can_see_it(served: Home, server: ScriptedServer) -> None:
     server.add(command("execute_shell", command_line="echo slow; sleep 1"), command("list_files", directory="."))
     with opened(served.terminal("-m", "none", "--plain", *GOAL)) as session:
-        session.answers(QUESTION, "y")
-        session.answers(QUESTION, "n")
+        session.answers(QUESTION, "y", "n")
         assert session.ends() == 6
         assert "\x1b" not in session.raw and "running" not in session.raw
 
