@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,15 +64,20 @@ def test_a_question_is_answered_from_another_terminal(served: Home, server: Scri
     gone = served.run("answer", first.id, "y")
     assert gone.code == 1 and "No open question begins with" in gone.err
     assert served.run("answer", second.id, "y -4").code == 0
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, out + err
-    assert "Answered from another terminal: use another name" in out
+    assert "Answered from another terminal: use another name" in ends(process)
     assert not files(served) and folder(served).stat().st_mode & 0o777 == 0o700
     assert served.run("inbox", "--json").out == "[]\n"
     assert [(e["allowed"], e["by"], e["elsewhere"]) for e in decided(served)][:3] == [
         (False, "user", True), (True, "user", True), (True, "user (in advance)", False)
     ]  # fmt: skip
     assert any(e["type"] == "feedback" and e["text"] == "use another name" for e in served.log())
+
+
+def ends(process: subprocess.Popen[str], code: int = 0) -> str:
+    """Wait for the end of a run: what it has shown."""
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code, out + err
+    return str(out)
 
 
 @pytest.mark.slow
@@ -148,25 +154,22 @@ def test_a_run_without_a_terminal_waits_for_an_answer(served: Home, server: Scri
     process.stdin = None
     assert "The agent asks: Which name?" in waiting(served).question
     assert served.run("answer", "Ada\nLovelace").code == 0
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, out + err
+    ends(process)
     assert "The user answered: Ada\nLovelace" in server.requests[1].prompt
 
 
-def test_a_late_answer_from_another_terminal_is_news(home: Home, server: ScriptedServer) -> None:
-    home.point_at(server)
-
+def test_a_late_answer_from_another_terminal_is_news(served: Home, server: ScriptedServer) -> None:
     def later(request: Request) -> Command:
-        late = waiting(home)
-        assert late.stays_open and late.run == home.runs[0]
-        OpenQuestions(folder(home)).answer(late, "Blue")
+        late = waiting(served)
+        assert late.stays_open and late.run == served.runs[0]
+        OpenQuestions(folder(served)).answer(late, "Blue")
         return command("recall", query="colours")
 
     steps = iter([command("ask_user", question="Which colour?", timeout=0.2), later, *FINISH])
     server._every = lambda request: step(request) if callable(step := next(steps)) else step
-    home.succeed("--hierarchical", "-c", *GOAL)
+    served.succeed("--hierarchical", "-c", *GOAL)
     assert "A late answer to 'Which colour?': Blue" in server.requests[2].prompt
-    assert not files(home)
+    assert not files(served)
 
 
 @pytest.mark.slow
@@ -210,15 +213,13 @@ def test_a_person_of_a_team_answers_from_another_terminal(home: Home, server: Sc
     asked = waiting(home)
     assert "def product(): ..." in asked.text and "You are Carol, Reviewer." in asked.question
     assert home.run("answer", asked.run, "Fine, but:\n\nname it better.").code == 0
-    process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0
+    ends(process)
     said = [e["content"] for e in home.log() if e["type"] == "published" and e["role"] == "Reviewer"]
     assert said == ["Fine, but:\n\nname it better."]
     process = home.start("team", "team.yaml", *timeout)
     waiting(home)
     assert home.run("answer", "exit").code == 0
-    process.communicate(timeout=PATIENCE)
-    assert process.returncode == 6
+    ends(process, 6)
     home.succeed("team", "team.yaml", "--answer-timeout", "0.3", "--if-unanswered", "go-on")
     assert [e["content"] for e in home.log() if e["type"] == "published"][-1] == "用户暂未回复"
 
@@ -254,13 +255,11 @@ def test_the_agent_cannot_answer_its_own_question(served: Home, server: Scripted
 def test_what_others_could_have_written_is_no_answer(tmp_path: Path) -> None:
     questions = OpenQuestions(tmp_path / "questions")
     held = questions.add(OpenQuestion(id="r.1", run="r", question="?"))
-    answer = tmp_path / "questions" / "r.1.answer"
-    answer.write_text('{"text": "y"}')
-    answer.chmod(0o644)
+    for answer, mode in ((tmp_path / "questions" / "r.1.answer", 0o644), (tmp_path / "mine", 0o600)):
+        answer.write_text('{"text": "y"}')
+        answer.chmod(mode)
     assert held.close() is None
     held = questions.add(OpenQuestion(id="r.2", run="r", question="?"))
-    (tmp_path / "mine").write_text('{"text": "y"}')
-    (tmp_path / "mine").chmod(0o600)
     (tmp_path / "questions" / "r.2.answer").symlink_to(tmp_path / "mine")
     assert held.close() is None
     (tmp_path / "questions").chmod(0o770)

@@ -34,16 +34,28 @@ def workspace(home: Home) -> dict[str, str]:
     return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
 
 
+def refuses(home: Home, reason: str, *flags: str) -> None:
+    refused = home.run("undo", home.runs[0], *flags)
+    assert (refused.code, refused.err) == (1, f"autoagent: {reason}\n")
+
+
+def cut_off(home: Home) -> None:
+    """Undo a step, and leave what an undo does that is killed once it has begun."""
+    assert home.run("undo", home.runs[0]).code == 0
+    log = home.state / "runs" / home.runs[0] / "events.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    undone = next(number for number, line in enumerate(lines) if json.loads(line)["type"] == "undone")
+    log.write_text("".join(lines[: undone + 1]))
+    home.write("autoagent_workspace/a.txt", "one three")  # it was killed before it wrote this file
+
+
 def test_step_by_step_back_and_forth(done: Home) -> None:
     run = done.runs[0]
     all_of_it = {"a.txt": "one three", "folder/b.txt": "two"}
     before_4, before_2 = {"a.txt": "one", "folder/b.txt": "two"}, {"a.txt": "one"}
     assert workspace(done) == all_of_it
-    undone = done.run("undo", run[:14])
-    assert (undone.code, undone.out) == (
-        0,
-        f"Undone: step 4 (append_to_file). Restored: a.txt.\n`autoagent undo {run} --redo` reverts this.\n",
-    )
+    reverts = f"`autoagent undo {run} --redo` reverts this.\n"
+    assert done.succeed("undo", run[:14]).out == f"Undone: step 4 (append_to_file). Restored: a.txt.\n{reverts}"
     assert workspace(done) == before_4
     assert done.run("undo", run).out.startswith("Undone: step 2 (write_to_file). Restored: folder/b.txt.")
     assert workspace(done) == before_2
@@ -52,20 +64,15 @@ def test_step_by_step_back_and_forth(done: Home) -> None:
     assert workspace(done) == before_4
     assert done.run("undo", run, "--redo").code == 0
     assert workspace(done) == all_of_it
-    nothing = done.run("undo", run, "--redo")
-    says = f"autoagent: The run {run} has no undo to revert.\n"
-    assert (nothing.code, nothing.err) == (1, says)
+    refuses(done, f"The run {run} has no undo to revert.", "--redo")
 
-    assert done.run("undo", run, "--to", "0").out.startswith(
-        "Undone: step 1 (write_to_file), step 2 (write_to_file), step 4 (append_to_file). "
-    )
+    undone = "Undone: step 1 (write_to_file), step 2 (write_to_file), step 4 (append_to_file). "
+    assert done.run("undo", run, "--to", "0").out.startswith(undone)
     assert workspace(done) == {}
-    nothing = done.run("undo", run)
-    assert (nothing.code, nothing.err) == (1, f"autoagent: The run {run} has no change left to undo.\n")
+    refuses(done, f"The run {run} has no change left to undo.")
     assert done.run("undo", run, "--to", "3").code == 0
     assert workspace(done) == before_4
-    unknown = done.run("undo", run, "--to", "5")
-    assert (unknown.code, unknown.err) == (1, f"autoagent: The run {run} has no step 5; its last is 4.\n")
+    refuses(done, f"The run {run} has no step 5; its last is 4.", "--to", "5")
     assert done.run("undo", run, "--to", "1", "--redo").code == 2
 
 
@@ -112,10 +119,8 @@ def test_files_made_by_hand_between_two_starts_outlive_the_undo_of_the_steps_aro
     server.add(command("write_to_file", filename="c.txt", text="new"), *FINISH)
     assert done.run("resume", run, "-c", "-l", "1").code == 4
     assert done.run("undo", run).out.startswith("Undone: step 5 (write_to_file). Restored: c.txt.\n")
-    out = done.run("undo", run).out
-    assert out.startswith(
-        "Undone: step 4 (append_to_file). Restored: a.txt. Kept as you changed them: folder/b.txt, mine.txt."
-    )
+    undone = "Undone: step 4 (append_to_file). Restored: a.txt. Kept as you changed them: folder/b.txt, mine.txt."
+    assert done.run("undo", run).out.startswith(undone)
     made = {"folder/b.txt": "two, by hand", "mine.txt": "mine"}
     assert workspace(done) == {"a.txt": "one", **made}
     refused = done.run("undo", run)
@@ -133,17 +138,11 @@ def test_files_made_by_hand_between_two_starts_outlive_the_undo_of_the_steps_aro
 
 
 def test_what_a_killed_undo_left_is_done_by_the_next(done: Home) -> None:
-    run = done.runs[0]
-    log = done.state / "runs" / run / "events.jsonl"
-    whole = log.read_text()
-    done.run("undo", run)
-    lines = log.read_text().splitlines(keepends=True)
-    undone = next(number for number, line in enumerate(lines) if json.loads(line)["type"] == "undone")
-    log.write_text("".join(lines[: undone + 1]))
-    done.write("autoagent_workspace/a.txt", "one three")  # it was killed before it wrote this file
-    assert done.run("undo", run).out == "Completed an interrupted restoration. Restored: a.txt.\n"
+    whole = done.log()
+    cut_off(done)
+    assert done.run("undo", done.runs[0]).out == "Completed an interrupted restoration. Restored: a.txt.\n"
     assert workspace(done)["a.txt"] == "one"
-    assert done.log()[: len(whole.splitlines())] == [json.loads(line) for line in whole.splitlines()]
+    assert done.log()[: len(whole)] == whole
 
 
 def test_a_damaged_snapshot_is_named_and_nothing_is_touched(done: Home) -> None:
@@ -152,21 +151,14 @@ def test_a_damaged_snapshot_is_named_and_nothing_is_touched(done: Home) -> None:
         path.write_bytes(b"")
     before, log = workspace(done), done.log()
     failed = done.run("undo", run)
-    assert failed.code == 1
-    assert "The snapshot is damaged: " in failed.err
-    assert failed.err.count("\n") == 1
+    assert (failed.code, failed.err.count("\n")) == (1, 1) and "The snapshot is damaged: " in failed.err
     assert (workspace(done), done.log()) == (before, log)
 
 
 def test_a_run_that_changed_nothing_has_nothing_to_undo(served: Home, server: ScriptedServer) -> None:
     server.add(command("list_files", directory="."))
     served.run(*GOAL, "-m", "none", "-c", "-l", "1")
-    run = served.runs[0]
-    failed = served.run("undo", run)
-    assert (failed.code, failed.err) == (
-        1,
-        f"autoagent: Nothing in the run {run} can be undone: it has no snapshots.\n",
-    )
+    refuses(served, f"Nothing in the run {served.runs[0]} can be undone: it has no snapshots.")
 
 
 def test_what_checks_and_background_programs_leave_is_not_taken_for_changes_by_hand(
@@ -282,16 +274,10 @@ def test_what_is_undone_after_a_kill_stays_undone_and_can_be_brought_back(served
 
 
 def test_an_undo_that_was_killed_is_completed_and_told_to_the_agent(done: Home, server: ScriptedServer) -> None:
-    run = done.runs[0]
-    assert done.run("undo", run).code == 0
-    log = done.state / "runs" / run / "events.jsonl"
-    lines = log.read_text().splitlines(keepends=True)
-    begun = next(number for number, line in enumerate(lines) if json.loads(line)["type"] == "undone")
-    log.write_text("".join(lines[: begun + 1]))
-    (log.parent / "holder").unlink()
-    done.write("autoagent_workspace/a.txt", "one three")
+    cut_off(done)
+    (done.state / "runs" / done.runs[0] / "holder").unlink()
     server.add(*FINISH)
-    done.succeed("resume", run, "-c")
+    done.succeed("resume", done.runs[0], "-c")
     assert workspace(done)["a.txt"] == "one"
     assert "The user has undone what was changed after step 3" in server.requests[-1].prompt
 
