@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from driver import Home
 
 
@@ -20,12 +21,32 @@ def test_each_subcommand_has_a_manual_page_made_from_its_help(home: Home) -> Non
     assert "\n.TP\n.B new\\-plugin\n" in home.read(".local/share/man/man1/autoagent.1")
 
 
-def test_a_shell_completes_models_and_commands(home: Home) -> None:
-    for words, found in (
+RUN = "20260101-120000-abcd"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
         ("autoagent --model lo", "local"),
         ("autoagent --model gpt-6.1", "gpt-6.1-sol"),
         ("autoagent --commands write_to", "write_to_file"),
         ("autoagent rules add browse_w", "browse_website"),
-    ):
-        asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1), "_AUTOAGENT_COMPLETE": "bash_complete"}
-        assert home.run(env=asked).out == f"plain,{found}\n"
+        ("autoagent sh", "show"),
+        ("autoagent show 2026", RUN),
+        ("autoagent show ", RUN),
+    ],
+)
+def test_a_shell_completes_subcommands_models_commands_and_what_can_be_a_run(
+    home: Home, words: str, found: str
+) -> None:
+    for name in (RUN, "\x1b]0;pwned\x07", "a b"):
+        (home.state / "runs" / name).mkdir(parents=True)
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_AUTOAGENT_COMPLETE": "bash_complete"}
+    assert home.run(env=asked).out == f"plain,{found}\n"
+
+
+def test_completion_is_printed_or_installed_for_a_shell(home: Home) -> None:
+    home.succeed("completion", "install", env={"SHELL": "/usr/bin/fish"})
+    assert "_AUTOAGENT_COMPLETE" in home.read(".config/fish/completions/autoagent.fish")
+    assert "_AUTOAGENT_COMPLETE" in home.run("completion", "bash").out
+    assert home.run("completion", "install", env={"SHELL": "/bin/dash"}).code == 2

@@ -36,11 +36,9 @@ def test_flags_alone_make_the_prompt(served: Home, server: ScriptedServer) -> No
     assert {request.body["model"] for request in [*server.probes, *server.requests]} == {"fast"}
     assert "MODEL: fast, window 32,000 tokens, at 127.0.0.1:" in done.text
     prompt = server.requests[0].prompt
-    assert "You are FlagGPT, a flagged one" in prompt
-    assert "1. First\n2. Second" in prompt
-    assert "1. Never hurry.\n\n" in prompt
-    assert "1. A quiet room.\n\n" in prompt
-    assert "1. Be kind to the reader.\n\n" in prompt
+    for told in ("You are FlagGPT, a flagged one", "1. First\n2. Second", "1. Never hurry.\n\n",
+                 "1. A quiet room.\n\n", "1. Be kind to the reader.\n\n"):  # fmt: skip
+        assert told in prompt
     offered = [tool["function"]["name"] for tool in server.requests[0].body["tools"]]
     without_ask_user = ["read_file", "read_result", "do_nothing", "wait_for", "task_complete"]  # nobody is there
     assert offered == without_ask_user
@@ -229,17 +227,13 @@ def test_pipes_get_no_colour_unless_it_is_forced(home: Home) -> None:
 
 
 def test_a_full_disk_and_a_closed_pipe_end_the_run_in_order(home: Home) -> None:
-    with Path("/dev/full").open("w") as full:
-        done = home.run("--demo", "-c", "-m", "none", stdout=full)
-    assert (done.code, done.err) == (
-        1,
-        "autoagent: The output cannot be written: No space left on device. The run is saved.\n",
-    )
     reader, writer = os.pipe()
     os.close(reader)
-    with os.fdopen(writer, "w") as closed:
-        done = home.run("--demo", "-c", "-m", "none", stdout=closed)
-    assert (done.code, done.err) == (1, "autoagent: The output cannot be written: Broken pipe. The run is saved.\n")
+    with Path("/dev/full").open("w") as full, os.fdopen(writer, "w") as closed:
+        for stdout, reason in ((full, "No space left on device"), (closed, "Broken pipe")):
+            done = home.run("--demo", "-c", "-m", "none", stdout=stdout)
+            reason = f"autoagent: The output cannot be written: {reason}. The run is saved.\n"
+            assert (done.code, done.err) == (1, reason)
     assert home.run("resume", "-c").code == 0
 
 
@@ -273,8 +267,7 @@ def test_an_end_that_a_check_puts_off_is_told_as_that(served: Home, server: Scri
     assert "task_complete is put off: Not ended yet.\nGoal 1 (Write a.txt) is not met" in server.requests[1].prompt
     assert "task_complete failed" not in server.requests[-1].prompt
     assert "CHECKING: Goal 1 (Write a.txt) is not met: its check `test -s a.txt` says: exit" in done.text
-    assert "put off" not in done.text
-    assert "failed" not in done.text
+    assert "put off" not in done.text and "failed" not in done.text
 
 
 def test_a_model_that_thinks_has_room_for_it_whatever_its_name(served: Home, server: ScriptedServer) -> None:
@@ -334,13 +327,6 @@ def test_what_is_one_thing_has_one_name_and_the_old_ones_go_on(home: Home) -> No
         assert (ours.code, ours.out, ours.err) == (theirs.code, theirs.out, theirs.err), new
 
 
-def test_completion_names_only_what_can_be_a_run(home: Home) -> None:
-    for name in ("20260101-120000-abcd", "\x1b]0;pwned\x07", "a b"):
-        (home.folder / ".autoagent/runs" / name).mkdir(parents=True)
-    words = {"_AUTOAGENT_COMPLETE": "bash_complete", "COMP_WORDS": "autoagent show ", "COMP_CWORD": "2"}
-    assert home.run(env=words).out.split() == ["plain,20260101-120000-abcd"]
-
-
 # An endpoint and its models --------------------------------------------------------------------------------------
 
 
@@ -355,7 +341,6 @@ def test_where_no_model_is_named_the_endpoint_offers_one(home: Home, server: Scr
     done = home.succeed("-c", "--ai-goal", "Say hello", "-m", "none", "--accept-claims")
     line = f"No model is named (SMART_LLM); using qwen3:8b of {server.base_url[7:-3]}."
     assert line in " ".join(done.err.split())
-    assert {request.body["model"] for request in server.requests} == {"qwen3:8b"}
     assert "No model is named" not in home.run("-r", "and now?", "-c").text, "the run has its model"
     assert {request.body["model"] for request in server.requests} == {"qwen3:8b"}
 

@@ -38,6 +38,7 @@ def test_without_a_run_it_is_the_newest(served: Home, server: ScriptedServer, ru
     assert served.succeed("report").err == f"Written to {newest}.html.\n"
     assert f"the run {newest} can be undone" in served.run("undo").err
     assert served.succeed("report", "--compare", run).err == f"Written to {run}-{newest}.html.\n"
+    assert served.read(".autoagent/.gitignore") == "*\n", "with -w . the state lies in a repository"
 
 
 def test_json_may_stand_before_a_subcommand(served: Home, run: str) -> None:
@@ -89,14 +90,3 @@ def test_runs_have_names_and_stand_in_columns_that_fit(served: Home, server: Scr
     with opened(served.terminal("memory", "list", columns=40)) as session:
         assert session.ends() == 0
         assert session.screen.splitlines()[0].split()[0] == "ID" and len(session.screen.splitlines()) == 2
-
-
-def test_a_shell_completes_subcommands_and_runs(served: Home, run: str) -> None:
-    for words, found in (("autoagent sh", "plain,show"), (f"autoagent show {run[:4]}", f"plain,{run}")):
-        asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1), "_AUTOAGENT_COMPLETE": "bash_complete"}
-        assert served.run(env=asked).out == f"{found}\n"
-    assert served.run("completion", "install", env={"SHELL": "/usr/bin/fish"}).code == 0
-    assert "_AUTOAGENT_COMPLETE" in served.read(".config/fish/completions/autoagent.fish")
-    assert "_AUTOAGENT_COMPLETE" in served.run("completion", "bash").out
-    assert served.run("completion", "install", env={"SHELL": "/bin/dash"}).code == 2
-    assert served.read(".autoagent/.gitignore") == "*\n", "with -w . the state lies in a repository"
