@@ -32,6 +32,7 @@ roles:
   - {name: Carol, profile: Reviewer, watch: [Test], may_be_human: yes, actions: [{name: Review, instruction: Judge}]}
 """
 WIDE = {"COLUMNS": "300"}
+Team = Callable[..., Home]  # of a text of team.yaml and of what the model answers: a home with both
 EXAMPLES = sorted((Path(__file__).parent.parent.parent / "examples" / "teams").glob("*.yaml"))
 
 
@@ -47,7 +48,7 @@ def asked(request: Request) -> str:
 
 
 @pytest.fixture
-def team(home: Home, server: ScriptedServer) -> Callable[..., Home]:
+def team(home: Home, server: ScriptedServer) -> Team:
     """A home with a team file, whose model answers `NAME n` by who asks, or as `answer` says."""
     home.point_at(server)
     counts: dict[str, int] = {}
@@ -73,7 +74,7 @@ def said(home: Home, run: str | None = None) -> list[tuple[str, str]]:
 
 
 def test_a_debate_has_finished_with_the_rounds_that_it_plans_and_its_markdown_is_drawn(
-    team: Callable[..., Home], server: ScriptedServer
+    team: Team, server: ScriptedServer
 ) -> None:
     role = "  - {{name: {0}, profile: Side, watch: [{1}], actions: [{{name: {0}Says, instruction: Say it}}]}}\n"
     roles = role.format("A", "UserRequirement, BSays") + role.format("B", "ASays")
@@ -88,7 +89,7 @@ def test_a_debate_has_finished_with_the_rounds_that_it_plans_and_its_markdown_is
 
 
 @pytest.mark.slow
-def test_a_round_is_a_snapshot_and_a_run_goes_on_where_it_ended(team: Callable[..., Home]) -> None:
+def test_a_round_is_a_snapshot_and_a_run_goes_on_where_it_ended(team: Team) -> None:
     home = team()
     done = home.run("team", "team.yaml", "--n-round", "1", env=WIDE)
     assert done.code == 4, done.text
@@ -116,7 +117,7 @@ def test_a_round_is_a_snapshot_and_a_run_goes_on_where_it_ended(team: Callable[.
     assert json.loads(home.run("runs", "--json").out)[0]["goals"] == ["Write a product function"]
 
 
-def test_what_a_role_is_told(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_what_a_role_is_told(team: Team, server: ScriptedServer) -> None:
     team().run("team", "team.yaml", "Do it", "--json")
     alice, bob, carol = server.requests
     sentence = "You are a Coder, named Alice, your goal is write code, and the constraint is be short"
@@ -126,9 +127,7 @@ def test_what_a_role_is_told(team: Callable[..., Home], server: ScriptedServer) 
     assert asked(carol) == "Human: Do it\n\nAlice (Coder): Alice 1\n\nBob (Tester): Bob 1\n\nJudge"
 
 
-def test_roles_of_a_round_act_at_once_and_are_published_in_hiring_order(
-    team: Callable[..., Home], server: ScriptedServer
-) -> None:
+def test_roles_of_a_round_act_at_once_and_are_published_in_hiring_order(team: Team, server: ScriptedServer) -> None:
     """Two of one profile; the first is the slowest: it waits until the last was asked."""
     role = "  - {{name: {0}, profile: Twin, actions: [{{name: Say, instruction: Say it}}]}}\n"
     asked_last = threading.Event()
@@ -163,7 +162,7 @@ roles:
         (["0", "0", "0", "0"], ["do one"] * 3),
     ],
 )
-def test_the_model_chooses_what_is_next(team: Callable[..., Home], choices: list[str], done: list[str]) -> None:
+def test_the_model_chooses_what_is_next(team: Team, choices: list[str], done: list[str]) -> None:
     left, did = list(choices), []
 
     def answer(request: Request) -> Any:
@@ -178,14 +177,14 @@ def test_the_model_chooses_what_is_next(team: Callable[..., Home], choices: list
     assert len(said(home)) == bool(done), "the last result alone is published"
 
 
-def test_actions_by_order(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_actions_by_order(team: Team, server: ScriptedServer) -> None:
     home = team(MODES.format(mode="by_order"))
     assert home.run("team", "team.yaml", "Work").code == 0
     assert [asked(request).splitlines()[-1] for request in server.requests] == ["do one", "do two"]
     assert said(home) == [("Alice", "Alice 2")]
 
 
-def test_a_plan_is_written_worked_on_reviewed_and_revised(team: Callable[..., Home]) -> None:
+def test_a_plan_is_written_worked_on_reviewed_and_revised(team: Team) -> None:
     plan = [
         {"task_id": "b", "dependent_task_ids": ["a"], "instruction": "use it"},
         {"task_id": "a", "instruction": "get it"},
@@ -215,7 +214,7 @@ def test_a_plan_is_written_worked_on_reviewed_and_revised(team: Callable[..., Ho
 
 
 @pytest.mark.slow
-def test_the_investment_is_a_limit_for_all(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_the_investment_is_a_limit_for_all(team: Team, server: ScriptedServer) -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 1000}  # 0.01 USD
     home = team(answer=lambda request: Reply("x", usage=usage))
     home.pay(server, "gpt-4.1")
@@ -234,7 +233,7 @@ def test_the_investment_is_a_limit_for_all(team: Callable[..., Home], server: Sc
 
 
 @pytest.mark.slow
-def test_a_person_takes_a_role(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_a_person_takes_a_role(team: Team, server: ScriptedServer) -> None:
     home = team()
     with opened(home.terminal("team", "team.yaml", "--human", columns=100)) as session:
         session.sees("Bob (Tester): Bob 1")
@@ -254,7 +253,7 @@ def test_a_person_takes_a_role(team: Callable[..., Home], server: ScriptedServer
 
 
 @pytest.mark.parametrize("works", ["commands: [read_file]", "file: a.txt"])
-def test_a_person_does_the_work_of_an_agent(team: Callable[..., Home], server: ScriptedServer, works: str) -> None:
+def test_a_person_does_the_work_of_an_agent(team: Team, server: ScriptedServer, works: str) -> None:
     home = team(CHAIN.replace("instruction: Judge", f"instruction: Judge, {works}"))
     assert home.run("team", "team.yaml", "--human", stdin="I did.\n\n").code == 0
     assert said(home)[-1] == ("Carol", "I did.")
@@ -281,7 +280,7 @@ def working(request: Request) -> Any:
     return command("task_complete", reason="a.txt holds one line.")
 
 
-def test_an_action_uses_commands_that_are_authorized(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_an_action_uses_commands_that_are_authorized(team: Team, server: ScriptedServer) -> None:
     home = team(WORKERS, working)
     done = home.succeed("team", "team.yaml", "Save", "-m", "none", stdin="y\n" * 9, env=WIDE)
     assert home.read("autoagent_workspace/a.txt") == "one\n"
@@ -332,9 +331,7 @@ def name_of_agent(request: Request) -> str:
     return found[1]
 
 
-def test_roles_of_one_round_work_apart_and_a_conflict_is_told(
-    team: Callable[..., Home], server: ScriptedServer
-) -> None:
+def test_roles_of_one_round_work_apart_and_a_conflict_is_told(team: Team, server: ScriptedServer) -> None:
     home = team(SIDE_BY_SIDE, side_by_side)
     home.write("autoagent_workspace/shared.txt", "as it was\n")
     home.write("autoagent_workspace/sub/kept.txt", "kept\n")
@@ -364,7 +361,7 @@ def test_roles_of_one_round_work_apart_and_a_conflict_is_told(
 
 
 @pytest.mark.slow
-def test_two_writers_of_one_round_that_are_killed_lose_and_double_nothing(team: Callable[..., Home]) -> None:
+def test_two_writers_of_one_round_that_are_killed_lose_and_double_nothing(team: Team) -> None:
     home = team(f"idea: Go\n{SIDE_BY_SIDE}", lambda request: (time.sleep(0.02), side_by_side(request))[1])
     workspace = home.folder / "autoagent_workspace"
     chance, kills, ended = random.Random(5), 0, 0
@@ -397,7 +394,7 @@ def test_two_writers_of_one_round_that_are_killed_lose_and_double_nothing(team: 
 
 
 @pytest.mark.slow
-def test_a_role_and_an_action_may_have_a_model_of_their_own(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_a_role_and_an_action_may_have_a_model_of_their_own(team: Team, server: ScriptedServer) -> None:
     named = WORKERS.replace("profile: Coder", "profile: Coder, model: m-role")
     named = named.replace("instruction: Read it", "instruction: Read it, model: m-action")
     home = team(named, working)
@@ -411,7 +408,7 @@ def test_a_role_and_an_action_may_have_a_model_of_their_own(team: Callable[..., 
     assert {request.body["model"] for request in server.requests} == {"m-all"}, "what the user says holds for all"
 
 
-def test_an_agent_of_a_role_is_not_through_before_its_check_passes(team: Callable[..., Home]) -> None:
+def test_an_agent_of_a_role_is_not_through_before_its_check_passes(team: Team) -> None:
     script = [
         command("write_to_file", filename="a.txt", text="one\n"), command("task_complete", reason="done too early"),
         command("write_to_file", filename="a.txt", text="two\n"), command("task_complete", reason="done"),
@@ -443,7 +440,7 @@ roles:
 
 
 @pytest.mark.slow
-def test_the_code_block_of_an_answer_is_the_file(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_the_code_block_of_an_answer_is_the_file(team: Team, server: ScriptedServer) -> None:
     answers = iter([
         "It is:\n```python\nassert 0, 'wrong'\n```", "```\na\n```\nor\n```\nb\n```",
         "```python\nprint('\\n')\n```\nThat is it.",
@@ -480,7 +477,7 @@ def test_the_code_block_of_an_answer_is_the_file(team: Callable[..., Home], serv
     assert not (home.folder / "a.py").exists(), held.text
 
 
-def test_what_a_writer_has_read_goes_with_its_message(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_what_a_writer_has_read_goes_with_its_message(team: Team, server: ScriptedServer) -> None:
     """The user's own file makes what is said of it private, and what is said to that."""
 
     def reading(request: Request) -> Any:
@@ -507,7 +504,7 @@ roles:
 """
 
 
-def test_a_team_ends_true_when_its_judge_says_so(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_a_team_ends_true_when_its_judge_says_so(team: Team, server: ScriptedServer) -> None:
     """A line that is the text alone hands on or ends; a word within a sentence does neither."""
     verdicts = iter(["It is not APPROVED.\n**Rejected**", "Fine.\nAPPROVED."])
     home = team(JUDGED, lambda request: Reply(next(verdicts)) if name_of(request) == "Ben" else None)
@@ -536,7 +533,7 @@ roles:
     [("met", "It is 42", 0, "shown"), ("met", "It is 41", 9, "claimed"), ("not met", "", 9, "claimed")],
 )
 def test_the_end_of_a_team_is_the_end_of_its_goal(
-    team: Callable[..., Home], server: ScriptedServer, finding: str, quote: str, code: int, proof: str
+    team: Team, server: ScriptedServer, finding: str, quote: str, code: int, proof: str
 ) -> None:
     def judges(shown: str) -> str:
         assert "1. Say what 6 times 7 is" in shown and "It is 42." in shown
@@ -550,7 +547,7 @@ def test_the_end_of_a_team_is_the_end_of_its_goal(
     assert ("The work is" in done.text) == (code == 9)
 
 
-def test_what_the_verifier_misses_goes_back_to_the_team_once(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_what_the_verifier_misses_goes_back_to_the_team_once(team: Team, server: ScriptedServer) -> None:
     def judges(shown: str) -> str:
         found = ("met", "It is 42") if "It is 42" in shown else ("not met", "")
         return json.dumps({"goals": [{"n": 1, "why": "41 is too few", "verdict": found[0], "evidence": found[1]}]})
@@ -571,7 +568,7 @@ def test_what_the_verifier_misses_goes_back_to_the_team_once(team: Callable[...,
     assert len(server.verifications) == 4, "once more, and then it ends as it stands"
 
 
-def test_a_role_whose_check_stays_red_is_no_success(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_a_role_whose_check_stays_red_is_no_success(team: Team, server: ScriptedServer) -> None:
     home = team(FILE, lambda request: Reply("```\nwrong\n```") if "Alice" in request.prompt[:200] else None)
     home.run("trust", "team.yaml")
     done = home.run("team", "team.yaml", "Go", "-c", "-m", "none", env=WIDE)
@@ -583,7 +580,7 @@ def test_a_role_whose_check_stays_red_is_no_success(team: Callable[..., Home], s
     assert (done.code, home.log()[-1]["goals"]) == (0, ["checked"]), done.text
 
 
-def test_an_output_has_its_fields_and_hands_on_by_one(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_an_output_has_its_fields_and_hands_on_by_one(team: Team, server: ScriptedServer) -> None:
     answers = iter(['{"verdict": "maybe", "score": 3}', 'Well: {"verdict": "REJECTED", "score": 3}'])
     home = team(
         "roles:\n"
@@ -625,7 +622,7 @@ def test_an_output_has_its_fields_and_hands_on_by_one(team: Callable[..., Home],
         ("idea: Write a product function", "", "There is no idea: add IDEA, or `idea:` in team.yaml."),
     ],
 )
-def test_a_bad_file_is_named_with_what_is_wrong(team: Callable[..., Home], old: str, new: str, problem: str) -> None:
+def test_a_bad_file_is_named_with_what_is_wrong(team: Team, old: str, new: str, problem: str) -> None:
     home = team(CHAIN.replace(old, new, 1))
     done = home.run("team", "team.yaml", env=WIDE)
     assert done.code == 2, done.text
@@ -634,7 +631,7 @@ def test_a_bad_file_is_named_with_what_is_wrong(team: Callable[..., Home], old: 
 
 
 @pytest.mark.parametrize("model", ["human", "demo", "replay:x"])
-def test_a_model_for_one_agent_is_refused(team: Callable[..., Home], model: str) -> None:
+def test_a_model_for_one_agent_is_refused(team: Team, model: str) -> None:
     home = team()
     done = home.run("team", "team.yaml", "--model", model)
     assert (done.code, len(done.text.splitlines())) == (2, 1), done.text
@@ -644,7 +641,7 @@ def test_a_model_for_one_agent_is_refused(team: Callable[..., Home], model: str)
     assert not home.runs
 
 
-def test_a_fork_goes_on_from_the_end_of_a_round(team: Callable[..., Home]) -> None:
+def test_a_fork_goes_on_from_the_end_of_a_round(team: Team) -> None:
     home = team()
     home.run("team", "team.yaml")
     first = home.runs[0]
@@ -659,7 +656,7 @@ def test_a_fork_goes_on_from_the_end_of_a_round(team: Callable[..., Home]) -> No
 
 
 @pytest.mark.slow
-def test_a_team_that_is_killed_many_times_loses_nothing(team: Callable[..., Home], server: ScriptedServer) -> None:
+def test_a_team_that_is_killed_many_times_loses_nothing(team: Team, server: ScriptedServer) -> None:
     """No message twice, none lost, no answer paid for that the log has; an agent at work for a role goes on as well."""
     one = (
         "  - {{name: R{0}, profile: P, watch: [UserRequirement, A{1}],\n"
@@ -710,7 +707,7 @@ def test_a_team_that_is_killed_many_times_loses_nothing(team: Callable[..., Home
 
 
 @pytest.mark.slow
-def test_a_team_of_a_thousand_rounds_grows_by_its_messages_alone(team: Callable[..., Home]) -> None:
+def test_a_team_of_a_thousand_rounds_grows_by_its_messages_alone(team: Team) -> None:
     pid: list[int] = []
     resident: list[int] = []  # pages, by round
 
@@ -746,7 +743,7 @@ def test_the_examples_can_be_read(path: Path) -> None:
     assert read_mapping(path, definition.keys())
 
 
-def test_a_file_that_the_idea_names_and_standard_input_reach_the_roles(team: Callable[..., Home]) -> None:
+def test_a_file_that_the_idea_names_and_standard_input_reach_the_roles(team: Team) -> None:
     prompts: list[str] = []
 
     def answer(request: Request) -> Reply:
@@ -765,7 +762,7 @@ def test_a_file_that_the_idea_names_and_standard_input_reach_the_roles(team: Cal
 
 
 @pytest.mark.slow
-def test_what_a_role_writes_is_shown_as_it_comes(team: Callable[..., Home]) -> None:
+def test_what_a_role_writes_is_shown_as_it_comes(team: Team) -> None:
     home = team(CHAIN, lambda request: Broken("silence", "First line\nsecond line\nand a thi"))
     with opened(home.terminal("team", "team.yaml", "-c")) as session:
         session.sees("Alice writes, 3 lines | ")
