@@ -96,11 +96,15 @@ class Home:
         out, err = process.communicate(stdin, timeout=PATIENCE)
         return Done(process.returncode, out or "", err)
 
+    def exits(self, code: int, *arguments: str, **options: Any) -> Done:
+        """Run the program, which has to exit with this code."""
+        done = self.run(*arguments, **options)
+        assert done.code == code, done.text
+        return done
+
     def succeed(self, *arguments: str, **options: Any) -> Done:
         """Run the program, which has to exit with 0."""
-        done = self.run(*arguments, **options)
-        assert done.code == 0, done.text
-        return done
+        return self.exits(0, *arguments, **options)
 
     def start(
         self, *arguments: str, env: Mapping[str, str] | None = None, stdout: IO[str] | None = None

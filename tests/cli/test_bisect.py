@@ -57,9 +57,7 @@ def test_the_step_that_broke_it_is_found(served: Home, run: str) -> None:
 
 @pytest.mark.slow
 def test_a_check_that_never_or_always_fails_is_said(served: Home, run: str) -> None:
-    never = served.run("bisect", run, "--check", "test -e list.txt")
-    assert never.code == 1
+    never = served.exits(1, "bisect", run, "--check", "test -e list.txt")
     assert "The check does not fail after any step (4 checks of 8 steps that changed something)." in never.out
-    always = served.run("bisect", run, "--check", "no-such-program")
-    assert always.code == 1
+    always = served.exits(1, "bisect", run, "--check", "no-such-program")
     assert always.err == "autoagent: The check already fails before step 1, the first that changed anything.\n"

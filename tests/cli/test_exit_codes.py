@@ -57,8 +57,7 @@ def test_the_key_is_nowhere_but_in_the_request(served: Home, server: ScriptedSer
         Fault(500, f"crashed with {KEY}", headers={"retry-after": "0"}),
         Fault(401, f"Incorrect API key: {KEY}"),
     )
-    done = served.run(*GOAL, "-c", "-m", "none", env={"OPENAI_API_KEY": KEY})
-    assert done.code == 3
+    done = served.exits(3, *GOAL, "-c", "-m", "none", env={"OPENAI_API_KEY": KEY})
     assert "NOT SET UP: 127.0.0.1 refused the key in OPENAI_API_KEY (401" in done.text
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert KEY not in done.text
@@ -74,8 +73,7 @@ def test_a_budget_of_money_ends_the_run_before_it_is_passed(home: Home, server: 
     home.pay(server, "gpt-5")
     home.write("ai_settings.yaml", "ai_name: A\nai_role: B\nai_goals: [C]\napi_budget: 0.05\n")
     flags = [*GOAL, "--budget", "0.06"] if where == "flag" else ["-y"]
-    done = home.run(*flags, "-c", "-m", "none")
-    assert done.code == 7, done.text
+    done = home.exits(7, *flags, "-c", "-m", "none")
     assert "BUDGET USED UP: The next call may cost $0." in done.text
     assert f"of the budget of ${'0.06' if where == 'flag' else '0.05'}" in " ".join(done.text.split())
     assert 1 <= len(server.requests) < 9
@@ -202,8 +200,7 @@ def test_a_library_that_breaks_off_is_no_interruption(home: Home) -> None:
     cut = importlib.util.MAGIC_NUMBER + bytes(12) + b"\xe3"  # the beginning of a compiled module
     (home.folder / "broken").mkdir()
     (home.folder / "broken/yaml.pyc").write_bytes(cut)
-    done = home.run("runs", env={"PYTHONPATH": os.pathsep.join((str(home.folder / "broken"), str(ROOT)))})
-    assert done.code == 1
+    done = home.exits(1, "runs", env={"PYTHONPATH": os.pathsep.join((str(home.folder / "broken"), str(ROOT)))})
     assert "autoagent: internal error: EOFError: marshal data too short (--debug shows where)" in done.text
 
 
@@ -258,16 +255,14 @@ def test_a_state_folder_that_is_a_file_is_said_so(home: Home, arguments: list[st
 
 @pytest.mark.parametrize("flags", [["--ai-goal", " "], ["--ai-name", "A"], ["-C", "missing.yaml"]])
 def test_flags_that_cannot_be_used_are_told_before_anything_is_asked(home: Home, flags: list[str]) -> None:
-    done = home.run(*flags, stdin="3\nn\n")
-    assert done.code == 2
+    done = home.exits(2, *flags, stdin="3\nn\n")
     assert "Which model do you want to use?" not in done.text
     assert list(home.folder.iterdir()) == []
 
 
 def test_what_cannot_be_opened_leaves_no_empty_run(home: Home) -> None:
     home.write("a-file", "")
-    done = home.run("--demo", "-c", "-m", "none", "-w", "a-file")
-    assert done.code == 2
+    done = home.exits(2, "--demo", "-c", "-m", "none", "-w", "a-file")
     assert "The workspace" in done.err
     home.write(".autoagent/memory", "a file where the folder should be")
     assert home.run("--demo", "-c", "-m", "local", "--state-dir", ".autoagent").code == 1

@@ -128,8 +128,7 @@ def test_a_question_whose_process_is_gone_is_not_open(served: Home, server: Scri
 @pytest.mark.slow
 def test_the_run_ends_or_goes_on_without_an_answer_as_set(served: Home, server: ScriptedServer) -> None:
     server.add(LIST, LIST, command("ask_user", question="Which?"), *FINISH)
-    ended = served.run(*RUN, "--answer-timeout", "0.3")
-    assert ended.code == 5
+    ended = served.exits(5, *RUN, "--answer-timeout", "0.3")
     assert "For 0.3 s it can be answered elsewhere: autoagent answer" in flat(ended)
     reason = "Nobody answered within 0.3 s (--answer-timeout); the run is saved and ends."
     assert f"NOBODY ANSWERED: {reason}" in flat(ended)

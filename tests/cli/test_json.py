@@ -64,16 +64,14 @@ def test_an_endpoint_that_is_down_ends_with_an_event(home: Home, server: Scripte
     home.point_at(server)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         away = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-    done = home.run("--json", *GOAL, "-c", "--patience", "1", env={"OPENAI_BASE_URL": away})
-    assert done.code == 1
+    done = home.exits(1, "--json", *GOAL, "-c", "--patience", "1", env={"OPENAI_BASE_URL": away})
     [ended] = done.events
     assert (ended["type"], ended["status"]) == ("ended", "failed")
     assert f"nothing answers at {away} (connection refused)" in ended["reason"]
 
 
 def test_resume_goes_on_with_the_events_of_this_process(home: Home) -> None:
-    unanswered = home.run("--demo", "--json", "-m", "none", stdin="y\n")
-    assert unanswered.code == 5
+    unanswered = home.exits(5, "--demo", "--json", "-m", "none", stdin="y\n")
     assert "pass -c to run without questions" in " ".join(unanswered.err.split())
     assert "Run it? y = yes" in unanswered.err and "Resume: autoagent resume" in unanswered.err
     assert [event["type"] for event in unanswered.events][:3] == ["run_started", "prompted", "thought"]

@@ -79,8 +79,7 @@ def test_undo_and_listings_in_a_locale_of_ascii(served: Home, server: ScriptedSe
 @pytest.mark.slow
 def test_an_answer_is_read_in_a_locale_of_ascii(served: Home, server: ScriptedServer) -> None:
     script(server)
-    done = served.run("--ai-goal", "x", "-m", "none", stdin="Nimm größere Wörter π\nn\n", env=C)
-    assert done.code == 6, done.text
+    served.exits(6, "--ai-goal", "x", "-m", "none", stdin="Nimm größere Wörter π\nn\n", env=C)
     assert "Human feedback: Nimm größere Wörter π" in server.requests[1].prompt
 
 

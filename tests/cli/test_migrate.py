@@ -230,8 +230,7 @@ def test_no_state_or_memory_takes_all_of_the_memory(home: Home) -> None:
 
 def test_a_folder_that_is_none(home: Home) -> None:
     (home.folder / "empty").mkdir()
-    done = home.run("migrate", "empty")
-    assert done.code == 2
+    done = home.exits(2, "migrate", "empty")
     assert "not an AutoGPT folder" in done.text
     assert "needs no migration" in home.run("migrate", ".").text
 

@@ -135,18 +135,15 @@ def test_answers_on_a_pipe_are_read_as_if_typed(served: Home, server: ScriptedSe
 
 def test_without_a_terminal_one_line_says_what_to_pass(home: Home) -> None:
     saved = "autoagent: an answer was needed and the input has ended; "
-    nothing = home.run()
-    assert nothing.code == 3
+    nothing = home.exits(3)
     way_out = "set OPENAI_API_KEY or OPENAI_BASE_URL, or pass --model local or --demo"
     assert nothing.err.endswith(f"\nautoagent: no model is set up: {way_out}\n")
     alone = home.run("-c", "do it")
     assert (alone.code, alone.err) == (3, f"autoagent: no model is set up: {way_out}\n"), "nobody reads a menu"
-    no_task = home.run("--model", "human", "-c")
-    assert no_task.code == 5
+    no_task = home.exits(5, "--model", "human", "-c")
     assert f"\n{saved}pass --ai-name, --ai-role and --ai-goal, or a saved ai_settings.yaml with -y\n" in no_task.err
     home.write("ai_settings.yaml", SAVED)
-    not_confirmed = home.run("--model", "human", "-c")
-    assert not_confirmed.code == 5
+    not_confirmed = home.exits(5, "--model", "human", "-c")
     assert f"\n{saved}pass -y to use the saved settings\n" in not_confirmed.err
     assert not home.state.exists()
 
@@ -214,8 +211,7 @@ def test_a_run_can_be_replayed_without_a_model(home: Home) -> None:
 
 
 def test_the_subcommand_run_is_the_same_as_none(home: Home) -> None:
-    before = home.run("--model", "demo", "-m", "none", "run", "-c", "-l", "1")
-    assert before.code == 4
+    before = home.exits(4, "--model", "demo", "-m", "none", "run", "-c", "-l", "1")
     assert "The limit of 1 command" in before.text
     assert home.run("run", "--help").out.startswith("Usage: autoagent run [OPTIONS]")
 
@@ -239,8 +235,7 @@ def test_a_full_disk_and_a_closed_pipe_end_the_run_in_order(home: Home) -> None:
 
 def test_an_ascii_terminal_shows_escapes_and_the_files_stay_readable(home: Home) -> None:
     home.env |= {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
-    done = home.run("--model", "human", "--ai-goal", "Schreib über 雪", "-m", "none", stdin="list_files\nn\n")
-    assert done.code == 6, done.text
+    done = home.exits(6, "--model", "human", "--ai-goal", "Schreib über 雪", "-m", "none", stdin="list_files\nn\n")
     assert "Schreib \\xfcber \\u96ea" in done.text
     assert home.log()[0]["task"]["goals"][0]["text"] == "Schreib über 雪"
 
@@ -248,8 +243,7 @@ def test_an_ascii_terminal_shows_escapes_and_the_files_stay_readable(home: Home)
 def test_nobody_is_asked_to_authorise_the_same_end_twice(served: Home, server: ScriptedServer) -> None:
     server.judges = judging("not met")
     server.add(*FINISH * 2)
-    done = served.run("-m", "none", *GOAL, stdin="y\n")
-    assert done.code == 9
+    done = served.exits(9, "-m", "none", *GOAL, stdin="y\n")
     assert done.text.count("Run it?") == 1
     assert [event["by"] for event in served.log() if event["type"] == "decided"] == ["user", "earlier: user"]
 
@@ -292,8 +286,7 @@ def test_a_rule_for_deleting_goes_by_the_link_and_not_by_what_it_leads_to(served
     for link, leads in zip(links, ("../plan.md", "notes/a.md"), strict=True):
         link.symlink_to(leads)
     server.add(*(command("delete_file", filename=name) for name in ("notes/link", "plan")))
-    done = served.run(*GOAL, "-m", "none", "--allow", "delete_file:notes/*")
-    assert done.code == 5, done.text
+    done = served.exits(5, *GOAL, "-m", "none", "--allow", "delete_file:notes/*")
     assert done.text.count("ALLOWED: rule delete_file:notes/*") == 1
     assert [link.is_symlink() for link in links] == [False, True]
     assert kept.read_text() == "kept"

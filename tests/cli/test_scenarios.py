@@ -103,8 +103,7 @@ expect:
 def test_a_failure_says_what_was_expected_what_came_and_how_the_screen_ended(home: Home) -> None:
     home.write("a.yaml", FAILING)
     home.write("b.yaml", "arguments: runs --json\nexpect:\n  screen: '[]'\n")
-    done = home.run("test", "--keep", "a.yaml", "b.yaml")
-    assert done.code == 1
+    done = home.exits(1, "test", "--keep", "a.yaml", "b.yaml")
     head, count, rest = re.split(r"  The end of the screen, (\d+) lines:\n", done.text)
     assert re.sub(r"\d+\.\d s", "0.0 s", head) == (
         "\nFAILED  a.yaml: nothing of this holds (0.0 s)\n"
@@ -140,8 +139,7 @@ def test_a_failure_says_what_was_expected_what_came_and_how_the_screen_ended(hom
 def test_a_script_that_does_not_fit_fails_the_scenario(home: Home) -> None:
     home.write("a.yaml", "goals: [x]\nreplies: [{command: do_nothing}]\nanswers: [y, y]\nexpect:\n  exit: 1\n")
     home.write("b.yaml", "arguments: --demo\nreplies: [a, b]\nexpect:\n  exit: 5\n")
-    done = home.run("test", "--json", "a.yaml", "b.yaml")
-    assert done.code == 1
+    done = home.exits(1, "test", "--json", "a.yaml", "b.yaml")
     a, b = json.loads(done.out)
     assert a["problems"] == [
         "a.yaml:5: replies: the model was asked again after the last of the 1 replies.",
@@ -172,8 +170,7 @@ def test_what_a_scenario_puts_there_is_trusted(home: Home) -> None:
 def test_a_scenario_stops_at_its_first_failing_session(home: Home) -> None:
     session = "  - arguments: {}\n    expect:\n      exit: {}\n"
     home.write("a.yaml", "arguments: runs\nexpect: {exit: 0}\nthen:\n" + session.format('"show {run}"', 1) * 2)
-    done = home.run("test", "a.yaml")
-    assert done.code == 1
+    done = home.exits(1, "test", "a.yaml")
     assert done.out.count("a.yaml:") == 1
     assert "  a.yaml:6: arguments: {run} names the run of an earlier session, and there is none.\n" in done.out
 
@@ -201,8 +198,7 @@ def test_nothing_of_the_users_environment_gets_in(home: Home) -> None:
 
 def test_a_scenario_has_its_time(home: Home) -> None:
     home.write("a.yaml", "arguments: --demo\nseconds: 0.05\nexpect: {}\n")
-    done = home.run("test", "a.yaml")
-    assert done.code == 1
+    done = home.exits(1, "test", "a.yaml")
     assert "  a.yaml:3: it took longer than 0.05 s (`seconds`) and was ended.\n" in done.out
     assert left(home) == []
 
@@ -281,8 +277,7 @@ BY_DEFAULT = ("settings", "arguments", "an interpreter in .env", "a workspace")
 def test_a_scenario_cannot_weaken_the_sandbox(home: Home, way: str) -> None:
     home.write("python", "#!/bin/sh\ntouch reached\n").chmod(0o755)
     home.write("a.yaml", f"{WEAKER[way]}{REPLY}answers: [y]\nexpect: {{commands: 1}}\n")
-    done = home.run("test", "--keep", "a.yaml")
-    assert done.code == 1
+    done = home.exits(1, "test", "--keep", "a.yaml")
     assert "a.yaml:" in done.out and "exit: expected 0, but it ended with 2." in done.out
     assert "`autoagent test --trusted` allows it" in " ".join(re.sub(r"\n +\| ", " ", done.out).split())
     assert not list((home.folder / "tmp").rglob("reached"))
@@ -371,8 +366,7 @@ def test_no_file_from_elsewhere_is_attached_by_a_scenario(home: Home) -> None:
     expected = "{exit: 4, screen: leads out of the folder of the scenario}"
     replies = "replies: [no task, {command: do_nothing}]"  # first about the agent's name and goals
     home.write("there/a.yaml", f"arguments: {arguments}\n{replies}\nexpect: {expected}\n")
-    done = home.run("test", "there/a.yaml")
-    assert done.code == 0, done.text
+    home.succeed("test", "there/a.yaml")
 
 
 @pytest.mark.parametrize("words", ["memory export link/x", "report RUN -o link/x", "show RUN --export link/x.md"])

@@ -91,8 +91,7 @@ def test_a_debate_has_finished_with_the_rounds_that_it_plans_and_its_markdown_is
 @pytest.mark.slow
 def test_a_round_is_a_snapshot_and_a_run_goes_on_where_it_ended(team: Team) -> None:
     home = team()
-    done = home.run("team", "team.yaml", "--n-round", "1", env=WIDE)
-    assert done.code == 4, done.text
+    done = home.exits(4, "team", "team.yaml", "--n-round", "1", env=WIDE)
     assert said(home) == [("Alice", "Alice 1")], "only the first link of the chain"
     assert "ROUND 1 of 1: Alice to act; Bob waits for Code; Carol waits for Test" in done.text
     assert "LIMIT REACHED: The last of 1 rounds (--n-round) is over; there is news for Bob." in done.text
@@ -222,8 +221,7 @@ def test_the_investment_is_a_limit_for_all(team: Team, server: ScriptedServer) -
     broke = home.run("team", "team.yaml", "--investment", "0")
     assert (broke.code, server.requests) == (7, []), broke.text
     assert "BUDGET USED UP: Insufficient funds: 0" in broke.text
-    done = home.run("team", "team.yaml", "--investment", "0.021", env=WIDE)
-    assert done.code == 7, done.text
+    done = home.exits(7, "team", "team.yaml", "--investment", "0.021", env=WIDE)
     assert "BUDGET USED UP: Insufficient funds: 0.021" in done.text
     assert "$0.0200 of $0.021" in done.text
     assert len(server.requests) == 2
@@ -244,8 +242,7 @@ def test_a_person_takes_a_role(team: Team, server: ScriptedServer) -> None:
     assert said(home)[-1] == ("Carol", "Fine, but:\nname it better.")
     assert len(server.requests) == 2
     assert home.run("team", "team.yaml", "--human", stdin="exit\n").code == 6
-    ended = home.run("team", "team.yaml", "--human")
-    assert ended.code == 5
+    ended = home.exits(5, "team", "team.yaml", "--human")
     assert "Carol(Reviewer) is a person, and nobody is there to answer" in " ".join(ended.text.split())
     assert home.run("resume", stdin='"""One.\n\nTwo."""\n').code == 0
     assert said(home)[-1] == ("Carol", "One.\n\nTwo.")
@@ -398,8 +395,7 @@ def test_a_role_and_an_action_may_have_a_model_of_their_own(team: Team, server: 
     named = WORKERS.replace("profile: Coder", "profile: Coder, model: m-role")
     named = named.replace("instruction: Read it", "instruction: Read it, model: m-action")
     home = team(named, working)
-    done = home.run("team", "team.yaml", "Save", "-m", "none", "-c", "--n-round", "2", env=WIDE)
-    assert done.code == 4, done.text
+    home.exits(4, "team", "team.yaml", "Save", "-m", "none", "-c", "--n-round", "2", env=WIDE)
     assert home.run("resume", home.runs[0], "-c").code == 0
     models = [request.body["model"] for request in server.requests]
     assert list(dict.fromkeys(models)) == ["m-role", "test-model", "m-action"]
@@ -420,8 +416,7 @@ def test_an_agent_of_a_role_is_not_through_before_its_check_passes(team: Team) -
         ),
         lambda request: next(lines) if "You are Alice" in request.prompt else None,
     )
-    refused = home.run("team", "team.yaml", "-m", "none", "-c")
-    assert refused.code == 3
+    refused = home.exits(3, "team", "team.yaml", "-m", "none", "-c")
     assert "team.yaml check. Review and trust them with `autoagent trust team.yaml`." in refused.err
     assert "grep two a.txt" in home.run("trust", "team.yaml").out
     home.succeed("team", "team.yaml", "-m", "none", "-c")
@@ -516,8 +511,7 @@ def test_a_team_ends_true_when_its_judge_says_so(team: Team, server: ScriptedSer
     again = home.run("resume", home.runs[0], env=WIDE)
     assert again.code == 0 and "Ended by Ben in round 4." in again.text
     undecided = team(JUDGED, lambda request: Reply("Hm.") if name_of(request) == "Ben" else None)
-    done = undecided.run("team", "team.yaml", "-m", "none", env=WIDE)
-    assert done.code == 9, done.text
+    done = undecided.exits(9, "team", "team.yaml", "-m", "none", env=WIDE)
     assert "nobody has news to act on. Ben(Judge) (Judge) did not say that the work is done." in done.text
 
 
@@ -571,8 +565,7 @@ def test_what_the_verifier_misses_goes_back_to_the_team_once(team: Team, server:
 def test_a_role_whose_check_stays_red_is_no_success(team: Team, server: ScriptedServer) -> None:
     home = team(FILE, lambda request: Reply("```\nwrong\n```") if "Alice" in request.prompt[:200] else None)
     home.run("trust", "team.yaml")
-    done = home.run("team", "team.yaml", "Go", "-c", "-m", "none", env=WIDE)
-    assert done.code == 10, done.text
+    done = home.exits(10, "team", "team.yaml", "Go", "-c", "-m", "none", env=WIDE)
     assert "NOT MET: After round 2 nobody has news to act on. Not done: Alice:" in done.text
     home = team(FILE, lambda request: Reply("```\nright\n```") if "Alice" in request.prompt[:200] else None)
     home.env["AUTOAGENT_ACCEPT_CLAIMS"] = "no"
@@ -589,8 +582,7 @@ def test_an_output_has_its_fields_and_hands_on_by_one(team: Team, server: Script
         "  - {name: Bea, profile: Mender, watch: [], actions: [{name: Mend, instruction: Mend it}]}\n",
         lambda request: Reply(next(answers)) if "named Ann" in request.prompt else None,
     )
-    done = home.run("team", "team.yaml", "Go", env=WIDE)
-    assert done.code == 9, done.text
+    home.exits(9, "team", "team.yaml", "Go", env=WIDE)
     assert said(home) == [("Ann", '{"verdict": "REJECTED", "score": 3}'), ("Bea", "Bea 1")]
     assert "verdict does not fit" in server.requests[1].prompt
     [judged] = [event for event in home.log() if event["type"] == "published" and event["sent_from"] == "Ann"]
@@ -624,8 +616,7 @@ def test_an_output_has_its_fields_and_hands_on_by_one(team: Team, server: Script
 )
 def test_a_bad_file_is_named_with_what_is_wrong(team: Team, old: str, new: str, problem: str) -> None:
     home = team(CHAIN.replace(old, new, 1))
-    done = home.run("team", "team.yaml", env=WIDE)
-    assert done.code == 2, done.text
+    done = home.exits(2, "team", "team.yaml", env=WIDE)
     assert problem in done.text
     assert not home.runs
 

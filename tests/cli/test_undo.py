@@ -99,8 +99,7 @@ def test_later_changes_by_hand_are_not_trampled(done: Home) -> None:
     done.write("autoagent_workspace/folder/b.txt", "by hand")
     done.write("autoagent_workspace/mine.txt", "mine")
     before, log = workspace(done), done.log()
-    refused = done.run("undo", run)
-    assert refused.code == 1
+    refused = done.exits(1, "undo", run)
     assert refused.err.startswith(f"autoagent: Changed since the last snapshot of the run {run}, by hand or by ")
     assert "folder/b.txt, mine.txt. Nothing is touched; --force" in refused.err
     assert (workspace(done), done.log()) == (before, log)
@@ -123,8 +122,7 @@ def test_files_made_by_hand_between_two_starts_outlive_the_undo_of_the_steps_aro
     assert done.run("undo", run).out.startswith(undone)
     made = {"folder/b.txt": "two, by hand", "mine.txt": "mine"}
     assert workspace(done) == {"a.txt": "one", **made}
-    refused = done.run("undo", run)
-    assert refused.code == 1
+    refused = done.exits(1, "undo", run)
     says = "autoagent: Changed by hand since step 1, and by the run too: folder/b.txt. Nothing is touched; --force "
     assert refused.err.startswith(says)
     assert workspace(done) == {"a.txt": "one", **made}
@@ -194,8 +192,7 @@ def test_goals_are_no_longer_met_once_what_met_them_is_undone(served: Home, serv
     assert served.run("undo", run).code == 0
     assert "(checked)" not in served.run("show", run).text
     server.add(command("do_nothing"), *FINISH)
-    stopped = served.run("resume", run, "-c", "-l", "2")
-    assert stopped.code == 4, stopped.text
+    served.exits(4, "resume", run, "-c", "-l", "2")
     assert "These goals are met" not in server.requests[2].prompt, "nobody knows it any more"
     checks = [event["met"] for event in served.log(run) if event["type"] == "checked"]
     assert checks[:2] == [True, False], "they are checked again at once"
@@ -209,8 +206,7 @@ def test_a_file_of_a_terabyte_beside_it_costs_neither_time_nor_disk(served: Home
     os.truncate(huge, 1 << 40)
     began = time.monotonic()
     server.add(*SCRIPT)
-    ran = served.run(*GOAL, "-m", "none", "-c", "-l", "4")
-    assert ran.code == 4
+    ran = served.exits(4, *GOAL, "-m", "none", "-c", "-l", "4")
     assert "cannot be undone, as it is not kept: 'huge.bin': it is larger" in ran.text
     run = served.runs[0]
     server.add(*FINISH)
@@ -286,6 +282,5 @@ def test_what_was_undone_may_be_done_again(served: Home, server: ScriptedServer)
     served.write("autoagent_workspace/x.txt", "mine")
     delete = command("delete_file", filename="x.txt")
     server.add(delete, command("list_files", directory="."), delete, *FINISH)
-    done = served.run(*GOAL, "-m", "none", "--no-verify", stdin="y\n/undo\ny\ny\ny\ny\n")
-    assert done.code == 0, done.text
+    served.succeed(*GOAL, "-m", "none", "--no-verify", stdin="y\n/undo\ny\ny\ny\ny\n")
     assert workspace(served) == {}
