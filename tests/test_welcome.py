@@ -346,12 +346,14 @@ def test_the_menu_is_for_those_who_have_chosen_nothing() -> None:
 
 # `autoagent setup` -----------------------------------------------------------------------------------------------
 
-SETUP = [sys.executable, "-m", "autoagent", "setup"]
+
+def setup(answers: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "autoagent", *flags, "setup"]
+    return subprocess.run(command, input=answers, capture_output=True, text=True)
 
 
 def test_setup_writes_both_files(folder: Path) -> None:
-    answers = "1\nsk-1234567890\ny\nFoo-GPT\nan AI\nGoal a\n\n"
-    done = subprocess.run(SETUP, input=answers, capture_output=True, text=True)
+    done = setup("1\nsk-1234567890\ny\nFoo-GPT\nan AI\nGoal a\n\n")
     assert (done.returncode, done.stdout, "sk-1234567890" in done.stderr) == (0, "", False), done.stderr
     assert (folder / ".env").read_text() == "OPENAI_API_KEY=sk-1234567890\n"
     assert (folder / ".env").stat().st_mode & 0o777 == 0o600
@@ -360,14 +362,12 @@ def test_setup_writes_both_files(folder: Path) -> None:
 
 def test_setup_replaces_a_task_only_if_told_to(folder: Path) -> None:
     (folder / "ai_settings.yaml").write_text("ai_name: Foo\nai_role: an AI\nai_goals: [Mine]\n")
-    command = [*SETUP[:-1], "--model", "human", "setup"]
-    done = subprocess.run(command, input="n\n", capture_output=True, text=True)
+    done = setup("n\n", "--model", "human")
     assert done.returncode == 0 and "Replace the task in ai_settings.yaml?" in done.stderr
     assert read_task(folder / "ai_settings.yaml").goals == (Goal("Mine"),)
 
 
 def test_setup_at_the_end_of_the_input_leaves_no_half_task(folder: Path) -> None:
-    command = [*SETUP[:-1], "--model", "human", "setup"]
-    done = subprocess.run(command, input="Foo-GPT\n", capture_output=True, text=True)
+    done = setup("Foo-GPT\n", "--model", "human")
     assert done.returncode == 5 and "pass --ai-name" in done.stderr
     assert list(folder.iterdir()) == []

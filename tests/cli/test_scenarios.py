@@ -160,9 +160,8 @@ def test_what_a_scenario_puts_there_is_trusted(home: Home) -> None:
     home.write(
         "a.yaml",
         f"arguments: -y -c\nfiles:\n  .env: AUTHORISE_COMMAND_KEY=j\n  ai_settings.yaml: '{task}'\n"
-        + "replies:\n"
-        + "  - {command: task_complete, args: {reason: done}}\n"
-        + "expect: {exit: 0, screen: 'check: test -d .'}\n",
+        "replies:\n  - {command: task_complete, args: {reason: done}}\n"
+        "expect: {exit: 0, screen: 'check: test -d .'}\n",
     )
     home.succeed("test", "a.yaml")
 
@@ -285,18 +284,16 @@ def test_a_scenario_cannot_weaken_the_sandbox(home: Home, way: str) -> None:
 
 @pytest.mark.slow
 def test_a_scenario_has_the_sandbox_that_the_user_has(home: Home) -> None:
-    home.write(
-        ".config/autoagent/config.yaml", "sandbox_seconds: 7\nsandbox_memory: 0\nexecute_local_commands: false\n"
-    )
+    config = "sandbox_seconds: 7\nsandbox_memory: 0\nexecute_local_commands: false\n"
+    home.write(".config/autoagent/config.yaml", config)
     held = "arguments: config --all\nterminal: false\n{}expect: {{screen: ['{}', '{}', '{}']}}\n"
     tighter = "settings: {sandbox_seconds: 5, sandbox_memory: 512, require_sandbox: true}\n"
     usual = ("execute_local_commands = False", "sandbox_seconds = 7", "sandbox_memory = 2048")
     home.write("a.yaml", held.format("", *usual))
     home.write("b.yaml", held.format(tighter, "require_sandbox = True", "sandbox_seconds = 5", "sandbox_memory = 512"))
     home.write("c.yaml", "arguments: config --all\nsettings: {sandbox_memory: 4096}\nexpect: {}\n")
-    home.write(
-        "d.yaml", "arguments: config\nsettings: {sandbox_seconds: 8}\nexpect: {exit: 2, screen: sandbox_seconds = 8}\n"
-    )
+    expect = "expect: {exit: 2, screen: sandbox_seconds = 8}\n"
+    home.write("d.yaml", f"arguments: config\nsettings: {{sandbox_seconds: 8}}\n{expect}")
     home.succeed("test", "a.yaml", "b.yaml", "c.yaml", "d.yaml")
 
 
@@ -338,12 +335,9 @@ def test_a_run_that_a_scenario_brings_has_no_workspace_elsewhere(home: Home, wor
         ("arguments: report x -o/tmp/x\n", ":1: arguments: -o/tmp/x leads out"),
         ("arguments: -w/tmp\n", ":1: arguments: -w/tmp leads out"),
         ("arguments: report x -o../x\n", ":1: arguments: -o../x leads out"),
-        ("environment: {PATH: /proc/self/cwd}\n", ":1: PATH: is not a variable that a scenario may set"),
-        ("environment: {HOME: /root}\n", ":1: HOME: is not a variable that a scenario may set"),
-        ("environment: {PYTHONPATH: x}\n", ":1: PYTHONPATH: is not a variable that a scenario may set"),
-        (
-            "environment: {AUTOAGENT_HELD_TO: '{}'}\n",
-            ":1: AUTOAGENT_HELD_TO: is not a variable that a scenario may set",
+        *(
+            (f"environment: {{{name}: '{{}}'}}\n", f":1: {name}: is not a variable that a scenario may set")
+            for name in ("PATH", "HOME", "PYTHONPATH", "AUTOAGENT_HELD_TO")
         ),
     ],
 )
@@ -391,9 +385,8 @@ def test_every_broken_file_is_named_and_nothing_is_played(home: Home) -> None:
     home.write("b.yaml", "replys: []\nexpect: {}\n")
     done = home.run("test", "a.yaml", "b.yaml", "c.yaml")
     assert (done.code, done.out) == (2, "")
-    assert done.err == (
-        "autoagent: b.yaml:1: replys: no such key. Did you mean replies?\nautoagent: c.yaml: no such file.\n"
-    )
+    problems = ("b.yaml:1: replys: no such key. Did you mean replies?", "c.yaml: no such file.")
+    assert done.err == "".join(f"autoagent: {problem}\n" for problem in problems)
 
 
 def test_files_that_cannot_be_there_are_named(home: Home) -> None:
@@ -461,15 +454,9 @@ def test_replies_are_what_a_model_would_write(tmp_path: Path) -> None:
         "expect: {}\n"
     )
     session = read_scenario(path).sessions[0]
-    assert json.loads(session.replies[0]) == {
-        "thoughts": {"text": "I look."},
-        "command": {
-            "name": "web_search",
-            "args": {
-                "query": "yes", "num_results": 8, "exact": True, "words": ["a", "5"], "code": "12", "none": None,
-                "when": "2024-01-01",
-            },
-        },
-    }  # fmt: skip
+    args = {"query": "yes", "num_results": 8, "exact": True, "words": ["a", "5"], "code": "12", "none": None}
+    args["when"] = "2024-01-01"
+    called = {"thoughts": {"text": "I look."}, "command": {"name": "web_search", "args": args}}
+    assert json.loads(session.replies[0]) == called
     assert session.replies[1] == "  not JSON: {"
     assert session.answers == ("y", "y -2", "n", "", "no")

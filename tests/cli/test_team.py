@@ -184,10 +184,8 @@ def test_actions_by_order(team: Team, server: ScriptedServer) -> None:
 
 
 def test_a_plan_is_written_worked_on_reviewed_and_revised(team: Team) -> None:
-    plan = [
-        {"task_id": "b", "dependent_task_ids": ["a"], "instruction": "use it"},
-        {"task_id": "a", "instruction": "get it"},
-    ]
+    last = {"task_id": "b", "dependent_task_ids": ["a"], "instruction": "use it"}
+    plan = [last, {"task_id": "a", "instruction": "get it"}]
     worked: list[str] = []
     reviews = ["confirm", "revise: polish it", "confirm"]
 
@@ -382,9 +380,8 @@ def test_two_writers_of_one_round_that_are_killed_lose_and_double_nothing(team: 
         process.communicate()
         [run] = [run for run in home.runs if run not in earlier and home.log(run)]
         assert sorted(who for who, _ in said(home, run)) == ["Ann", "Bea", "Bea", "Workspace"]
-        assert {path.name: path.read_text() for path in workspace.iterdir()} == {
-            "Ann.txt": "Ann\n", "Bea.txt": "Bea\n", "shared.txt": "Ann and Bea\n",
-        }  # fmt: skip
+        texts = {path.name: path.read_text() for path in workspace.iterdir()}
+        assert texts == {"Ann.txt": "Ann\n", "Bea.txt": "Bea\n", "shared.txt": "Ann and Bea\n"}
         assert not list((home.folder / ".autoagent").rglob("copies/*"))
         ended += 1
     assert ended
@@ -405,17 +402,12 @@ def test_a_role_and_an_action_may_have_a_model_of_their_own(team: Team, server: 
 
 
 def test_an_agent_of_a_role_is_not_through_before_its_check_passes(team: Team) -> None:
-    script = [
+    lines = iter([
         command("write_to_file", filename="a.txt", text="one\n"), command("task_complete", reason="done too early"),
         command("write_to_file", filename="a.txt", text="two\n"), command("task_complete", reason="done"),
-    ]  # fmt: skip
-    lines = iter(script)
-    home = team(
-        CHAIN.replace(
-            "instruction: Code it", 'instruction: Code it, commands: [write_to_file], check: "grep two a.txt"'
-        ),
-        lambda request: next(lines) if "You are Alice" in request.prompt else None,
-    )
+    ])  # fmt: skip
+    checked = CHAIN.replace("Code it", 'Code it, commands: [write_to_file], check: "grep two a.txt"')
+    home = team(checked, lambda request: next(lines) if "You are Alice" in request.prompt else None)
     refused = home.exits(3, "team", "team.yaml", "-m", "none", "-c")
     assert "team.yaml check. Review and trust them with `autoagent trust team.yaml`." in refused.err
     assert "grep two a.txt" in home.run("trust", "team.yaml").out
@@ -550,11 +542,8 @@ def test_what_the_verifier_misses_goes_back_to_the_team_once(team: Team, server:
     home = team(RECKONS, lambda request: Reply("It is 42." if "41 is too few" in request.prompt else "It is 41."))
     done = home.run("team", "team.yaml", "-c", "-m", "none", env=WIDE)
     assert (done.code, home.log()[-1]["goals"]) == (0, ["shown"]), done.text
-    assert [event["role"] for event in home.log() if event["type"] == "published"][1:] == [
-        "Reckoner",
-        "Verifier",
-        "Reckoner",
-    ]
+    published = [event["role"] for event in home.log() if event["type"] == "published"]
+    assert published[1:] == ["Reckoner", "Verifier", "Reckoner"]
     assert len(server.verifications) == 2
     stubborn = team(RECKONS, lambda request: Reply("It is 41."))
     done = stubborn.run("team", "team.yaml", "-c", "-m", "none", env=WIDE)
@@ -649,10 +638,7 @@ def test_a_fork_goes_on_from_the_end_of_a_round(team: Team) -> None:
 @pytest.mark.slow
 def test_a_team_that_is_killed_many_times_loses_nothing(team: Team, server: ScriptedServer) -> None:
     """No message twice, none lost, no answer paid for that the log has; an agent at work for a role goes on as well."""
-    one = (
-        "  - {{name: R{0}, profile: P, watch: [UserRequirement, A{1}],\n"
-        "     actions: [{{name: A{0}, instruction: Go}}]}}\n"
-    )
+    one = "  - {{name: R{0}, profile: P, watch: [UserRequirement, A{1}], actions: [{{name: A{0}, instruction: Go}}]}}\n"
     roles = one.format(0, 1) + one.format(1, 0)
     worker = (
         "  - {name: Alice, profile: Coder, watch: [UserRequirement, Save, A0],\n"
@@ -671,7 +657,6 @@ def test_a_team_that_is_killed_many_times_loses_nothing(team: Team, server: Scri
 
     home = team("roles:\n" + roles + worker, answer)
     chance, kills, started = random.Random(17), 0, ("team", "team.yaml", "Go", "-c", "-m", "none", "--n-round", "6")
-    expected: list[Any] = []
     home.run("trust", "team.yaml")
     assert home.run(*started).code == 4
     expected = sorted(messages(home))
