@@ -137,6 +137,7 @@ def test_without_a_key_nothing_is_begun(home: Home) -> None:
         (["-m", "pinecone"], "use local"),
         (["--sandbox", "box"], "--sandbox: must be one of auto, bubblewrap, landlock, none, not 'box'."),
         (["memory", "search", " "], "QUERY is blank; `autoagent memory list` lists all."),
+        (["--model", "demo", "-c", "Write a poem"], "--model demo has a task of its own"),
         (["--model", "human:me"], "--model: nothing may follow human, as in 'human:me'."),
         (["-C", "missing.yaml"], "missing.yaml: no such file"),
         (["-P", "missing.yaml", *GOAL], "missing.yaml: no such file"),
@@ -285,11 +286,6 @@ def test_a_home_that_cannot_be_written_costs_no_run(served: Home, server: Script
     server.add(*FINISH)
     done = served.run("-c", *GOAL, "-m", "none", env={"HOME": "/proc/none", "XDG_STATE_HOME": "/proc/none"})
     assert done.code == 0 and "internal error" not in done.text, done.text
-
-
-def test_a_scripted_model_takes_no_task(home: Home) -> None:
-    done = home.run("Write a poem", "--model", "demo", "-c")
-    assert done.code == 2 and "--model demo has a task of its own" in done.err
 
 
 def test_a_check_that_cannot_run_is_said_of_a_typed_task(served: Home, server: ScriptedServer) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from driver import PATIENCE, Home
+from fakes import judging
 from fuzzing import KILLS
 from server import Broken, Reply, Request, ScriptedServer, command
 from test_session import opened
@@ -521,14 +522,11 @@ roles:
 def test_the_end_of_a_team_is_the_end_of_its_goal(
     team: Team, server: ScriptedServer, finding: str, quote: str, code: int, proof: str
 ) -> None:
-    def judges(shown: str) -> str:
-        assert "1. Say what 6 times 7 is" in shown and "It is 42." in shown
-        return json.dumps({"goals": [{"n": 1, "why": "so it is", "verdict": finding, "evidence": quote}]})
-
-    server.judges = judges
+    server.judges = judging(finding, evidence=quote)
     home = team(RECKONS, lambda request: Reply("It is 42."))
-    done = home.run("team", "team.yaml", "-c", "-m", "none", env=WIDE)
-    assert done.code == code, done.text
+    done = home.exits(code, "team", "team.yaml", "-c", "-m", "none", env=WIDE)
+    judged = server.verifications[0].prompt
+    assert "1. Say what 6 times 7 is" in judged and "It is 42." in judged
     assert home.log()[-1]["goals"] == [proof]
     assert ("The work is" in done.text) == (code == 9)
 
