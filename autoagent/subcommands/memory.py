@@ -91,7 +91,7 @@ _filter_options = flags(
 
 
 def _matching(filters: Mapping[str, Any]) -> Callable[[RetrievedMemory], bool]:
-    """Return a predicate that tells whether a memory passes the filters that were filters."""
+    """Return a predicate for the memories that pass the filters. Raises click.UsageError for an empty one."""
     for name in ("kind", "run", "source"):
         if filters[name] == "":  # such as an unset variable in a script: it would match every memory
             raise click.UsageError(f"--{name} is empty.")

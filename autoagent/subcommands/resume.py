@@ -268,7 +268,13 @@ def fork(ctx: click.Context, /, run: str, step: int, feedback: str | None, folde
 
 
 def _fork(session: Session, run: str, step: int, shared: list[Event], feedback: str | None, folder: str | None) -> Leg:
-    run_start = _newest_start(run, step, shared)
+    starts = [event for event in shared if isinstance(event, RunStarted) and not event.agent]
+    last = max((event.step for event in shared if not event.agent), default=0)
+    if not starts:
+        raise StateError(f"The run {run} was cut off before it began; start a new run.")
+    if last < step:
+        raise StateError(f"The run {run} has no step {step}; its last is {last}.")
+    run_start = starts[-1]
     session = session_of_run(run_start, session)
     settings = session.settings
     check_flags(session.flags, settings)
@@ -341,17 +347,6 @@ class _Branch:
         for event in (Forked(origin=run, at=step), Snapshot(tree=snapshots.take()), *further_events):
             log.append(replace(event, step=history.step))
         return log
-
-
-def _newest_start(run: str, step: int, shared: list[Event]) -> RunStarted:
-    """Return the newest start among the shared events. Raises StateError if the run has none, or no such step."""
-    starts = [event for event in shared if isinstance(event, RunStarted) and not event.agent]
-    last = max((event.step for event in shared if not event.agent), default=0)
-    if not starts:
-        raise StateError(f"The run {run} was cut off before it began; start a new run.")
-    if last < step:
-        raise StateError(f"The run {run} has no step {step}; its last is {last}.")
-    return starts[-1]
 
 
 def _new_folder(origin: Path, name: str | None, cleanup: ExitStack) -> Path:

@@ -111,19 +111,20 @@ def _parts_of(thoughts: Thoughts, call: Call) -> ReplyParts:
     return {**dataclasses.asdict(thoughts), "command": {"name": call.name, "args": dict(call.args)}}
 
 
-# On screen -------------------------------------------------------------------------------------------------------
-
-
 def _print_report(report: Mapping[str, Any], built: BuiltPrompt) -> None:
-    memories = "1 memory" if len(built.shown) == 1 else f"{len(built.shown)} memories"
-    echo(f"Step {report['step']} of {report['run']}: {memories} in its prompt.")
+    count = len(built.shown)
+    echo(f"Step {report['step']} of {report['run']}: {count} {'memory' if count == 1 else 'memories'} in its prompt.")
     if report["query"]:
         echo(f"Recalled by: {on_one_line(report['query'])}")
     core_ids = {memory.id for memory in built.sources.history.core}
     for memory in built.shown:
         in_core = memory.id in core_ids
         name = f"mem:{memory_name(memory.id)}  in every prompt" if in_core else _format_score(memory, built.gate)
-        echo(f"  {name}  level {memory.level}  {_format_origin(memory)}")
+        source, newer = plain_sources(memory.source), memory.superseded_by
+        origin = f"{memory.kind} from {source}" if source else memory.kind
+        notes = "" if memory.trusted else " (untrusted)"
+        notes += "" if newer is None else f"  superseded by mem:{memory_name(newer)}"
+        echo(f"  {name}  level {memory.level}  {minute(memory.made)}  {origin}{notes}")
         echo(f"      {on_one_line(memory.text)}")
     if built.left_out:
         echo("Left out:")
@@ -141,13 +142,6 @@ def _format_score(memory: RetrievedMemory | LeftOut, gate: float) -> str:
     """Name a memory with its score, and its evidence compared with the gate."""
     evidence = f"  evidence {memory.evidence:.2f} of {gate:g}" if memory.evidence and gate else ""
     return f"mem:{memory_name(memory.id)}  score {memory.score:.4f}{evidence}"
-
-
-def _format_origin(memory: RetrievedMemory) -> str:
-    source, newer = plain_sources(memory.source), memory.superseded_by
-    origin = f"{memory.kind} from {source}" if source else memory.kind
-    superseded = "" if newer is None else f"  superseded by mem:{memory_name(newer)}"
-    return f"{minute(memory.made)}  {origin}{'' if memory.trusted else ' (untrusted)'}{superseded}"
 
 
 def _print_comparison(again: Mapping[str, Any]) -> None:

@@ -108,7 +108,6 @@ class ClickTerminal:
             self._editor = LineEditor(sys.stdin, sys.stderr, user_state_path(os.environ) / "history", Redactor().mask)
 
     def say(self, text: str) -> None:
-        """Show a line."""
         echo(wrap(text, shutil.get_terminal_size().columns), err=True)
 
     def ask(self, prompt: str, default: str = "") -> str:

@@ -131,7 +131,6 @@ class Activity:
         self._area.begin(lambda seconds: self._reply_lines(f"waiting for {model} ({tokens:,} tokens)", seconds))
 
     def feed_reply(self, delta: str) -> None:
-        """Receive a piece of the reply."""
         if not self._area.moves or self._is_background:
             return
         if not self._reply_start:

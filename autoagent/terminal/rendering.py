@@ -208,11 +208,7 @@ def figures_line(what: str, stats: RunStats, page: Page) -> str:
 
 
 def proposal(
-    proposed: Proposal | events.Proposed,
-    page: Page,
-    *,
-    mask: Callable[[Any], Any] = lambda value: value,
-    step: int = 0,
+    proposed: Proposal | events.Proposed, page: Page, *, mask: Callable[[Any], Any] = lambda value: value, step: int = 0
 ) -> Iterator[str]:
     """Render a proposal, or a logged call: command, arguments, warnings, diff.
 

@@ -167,7 +167,11 @@ def parse_proposal(text: str) -> Task | None:
     The answer is JSON, or lines `Name:`, `Description:` (or `Role:`) and `Goals:` with `- ` items. Return None if name,
     role or goals are missing or only echo the prompt's form. There may be too many goals.
     """
-    fields = _proposal_json(text) or _proposal_lines(text)
+    try:
+        members, _ = json.JSONDecoder(strict=False).raw_decode(text, text.index("{"))
+    except ValueError:
+        members = {}
+    fields = {_NAMES.get(key.lower(), key.lower()): value for key, value in members.items()} or _proposal_lines(text)
     name, role, goals = fields.get("name"), fields.get("role"), fields.get("goals")
     if isinstance(goals, str):
         goals = [goals]
@@ -183,14 +187,6 @@ def parse_proposal(text: str) -> Task | None:
 
 
 _NAMES = {"ai_name": "name", "description": "role", "ai_role": "role", "ai_goals": "goals"}
-
-
-def _proposal_json(text: str) -> dict[str, Any]:
-    try:
-        members, _ = json.JSONDecoder(strict=False).raw_decode(text, text.index("{"))
-    except ValueError:
-        return {}
-    return {_NAMES.get(key.lower(), key.lower()): value for key, value in members.items()}
 
 
 def _proposal_lines(text: str) -> dict[str, Any]:

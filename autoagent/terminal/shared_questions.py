@@ -276,7 +276,6 @@ class UserAlert:
             timer.cancel()
 
     def send(self, notice: Mapping[str, Any]) -> None:
-        """Alert the user with this message."""
         self.ring()
         if not self.command:
             return
