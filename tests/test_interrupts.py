@@ -33,11 +33,11 @@ def test_a_signal_in_a_block_that_holds_it_back_is_raised_behind_it() -> None:
     done = []
     with Interrupts().installed() as interrupts:
         with pytest.raises(KeyboardInterrupt), interrupts.allowed():
-            with interrupts.held():
+            with interrupts.deferred():
                 press()
                 done.append("whole")
             done.append("and what follows")
-        with interrupts.held():
+        with interrupts.deferred():
             press()
         done.append("nothing is raised where nothing may be")
         with pytest.raises(KeyboardInterrupt), interrupts.allowed():

@@ -307,7 +307,7 @@ def _open_pool(
     oversight = Oversight(
         authorizer=lambda: plan.authorizer(rulebook),
         asks=lambda proposal: not settings.continuous or bool(proposal.warning),
-        listener=console, show=console.show, interruptible=interrupts.allowed, uninterruptible=interrupts.held,
+        listener=console, show=console.show, interruptible=interrupts.allowed, uninterruptible=interrupts.deferred,
     )  # fmt: skip
     levels = len(LEVELS) if settings.hierarchical else 0
     return WorkerPool(

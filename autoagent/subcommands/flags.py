@@ -188,7 +188,7 @@ def is_task(text: str) -> bool:
     return len(text.split()) > 1 or not text.isascii()
 
 
-def given_in(*layers: Mapping[str, Any]) -> dict[str, Any]:
+def merge_flags(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the flags that were given; later layers win. A 0 counts as given, since it lifts a limit."""
     return {
         name: value

@@ -2,12 +2,12 @@
 
 from autoagent.fleet.command_line import fleet_group
 from autoagent.registry.plugins import lazy_function
-from autoagent.subcommands.flags import fleet_flags, given_in
+from autoagent.subcommands.flags import fleet_flags, merge_flags
 
 fleet = fleet_group(
     fleet_flags,
-    given_in,
+    merge_flags,
     start=lazy_function("autoagent.subcommands.run:start"),
-    resume=lazy_function("autoagent.subcommands.resume:take_up"),
+    resume=lazy_function("autoagent.subcommands.resume:resume_run"),
     start_team=lazy_function("autoagent.subcommands.team:start_team"),
 )

@@ -38,7 +38,7 @@ from autoagent.session.earlier_runs import (
 from autoagent.session.plan import open_parts, plan_run
 from autoagent.session.session import Session
 from autoagent.settings import Settings
-from autoagent.subcommands.flags import given_in, is_task, resume_flags, run_ids_here
+from autoagent.subcommands.flags import is_task, merge_flags, resume_flags, run_ids_here
 from autoagent.subcommands.task_flags import TASK_FLAGS, check_flags, task_of_run
 from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.console import Console
@@ -63,7 +63,7 @@ _MAX_LISTED_RUNS = 10
 @resume_flags
 @click.pass_context
 def resume(
-    ctx: click.Context, /, run: str | None, wish: str | None, step: int | None, force: bool, **given: Any
+    ctx: click.Context, /, run: str | None, wish: str | None, step: int | None, force: bool, **flags: Any
 ) -> None:
     """Continue RUN in its own workspace and with its own settings, on its task or a new TASK.
 
@@ -72,21 +72,23 @@ def resume(
     """
     if run and wish is None and is_task(run):
         run, wish = None, run
-    given = given_in(ctx.obj or {}, given, {"wish": wish})
-    with report_failure_as_event(given):
-        ctx.exit(take_up(given, run, step, force=force))
+    flags = merge_flags(ctx.obj or {}, flags, {"wish": wish})
+    with report_failure_as_event(flags):
+        ctx.exit(resume_run(flags, run, step, force=force))
 
 
-def take_up(given: Mapping[str, Any], run: str | None = None, step: int | None = None, *, force: bool = False) -> int:
+def resume_run(
+    flags: Mapping[str, Any], run: str | None = None, step: int | None = None, *, force: bool = False
+) -> int:
     """Continue a run, and then with each further wish of the user. Return the exit code."""
-    session = Session.open(with_piped_input(given))
+    session = Session.open(with_piped_input(flags))
     run = find_run(session.settings.state_dir, run) if run else _choose_run(session)
     session.check_made_here(run)
     run_start, status = newest_state(session.settings.state_dir, run)
     run_session = session_of_run(run_start, session)
     if "team" in run_start.settings:
         return _resume_team(run_session, run, run_start, step)
-    if step is None and status == Status.FINISHED and not (given.get("wish") or given.get("ai_goals")):
+    if step is None and status == Status.FINISHED and not (flags.get("wish") or flags.get("ai_goals")):
         console = build.console_of(run_session)
         if run_session.settings.continuous or not console.has_person:
             raise StateError(f'The run {run} is finished; give it a new task: autoagent resume {run} "..."')
@@ -107,9 +109,9 @@ def continue_run(session: Session, leg: Leg) -> int:
 
 def _choose_run(session: Session) -> str:
     """Return the run that the user chooses, or the newest. Raises StateError if there is none."""
-    given, state_dir = session.flags, session.settings.state_dir
-    may_be_finished = bool(given.get("wish") or given.get("newest"))
-    may_ask = not may_be_finished and sys.stdin.isatty() and sys.stderr.isatty() and not given.get("json_output")
+    flags, state_dir = session.flags, session.settings.state_dir
+    may_be_finished = bool(flags.get("wish") or flags.get("newest"))
+    may_ask = not may_be_finished and sys.stdin.isatty() and sys.stderr.isatty() and not flags.get("json_output")
     runs = list(itertools.islice(earlier_runs(state_dir), MAX_SEARCHED_RUNS)) if may_ask else []
     if len(runs) > 1:
         return _pick_run(runs, ClickTerminal())
@@ -174,7 +176,7 @@ def _resume(
         def reopen_log(tainted: TaintedFiles) -> EventLog:
             if run_start.workspace != old_workspace:
                 tainted.inherit(Path(old_workspace), {run}, sys.maxsize)
-            _go_back(log, settings, run_start, step, console, force=force)
+            _rewind(log, settings, run_start, step, console, force=force)
             if new := [*report_lost_events(log, console.warn), *report_changes(run_start, plan.start, console, wish)]:
                 steps = (event.step for event in read(settings.state_dir, run, (Thought, Rejected)) if not event.agent)
                 last = max(steps, default=0)  # including revoked steps
@@ -216,7 +218,7 @@ def _check_step(settings: Settings, run: str, step: int) -> None:
         raise StateError(f"The run {run} finished with step {step}; go back to an earlier one.")
 
 
-def _go_back(
+def _rewind(
     log: EventLog, settings: Settings, run_start: RunStarted, step: int | None, console: Console, *, force: bool
 ) -> None:
     """Return history and workspace to the end of a step. First complete any interrupted attempt."""
@@ -251,15 +253,15 @@ def _go_back(
 )
 @resume_flags
 @click.pass_context
-def fork(ctx: click.Context, /, run: str, step: int, feedback: str | None, folder: str | None, **given: Any) -> None:
+def fork(ctx: click.Context, /, run: str, step: int, feedback: str | None, folder: str | None, **flags: Any) -> None:
     """Start a new run that shares the history of RUN up to STEP, and continue from there.
 
     Its workspace is a new folder with the files as they were after STEP. RUN and its workspace stay unchanged. Settings
     and flags work as they do for `resume`.
     """
-    given = given_in(ctx.obj or {}, given)
-    with report_failure_as_event(given):
-        session = Session.open(given)
+    flags = merge_flags(ctx.obj or {}, flags)
+    with report_failure_as_event(flags):
+        session = Session.open(flags)
         state_dir = session.settings.state_dir
         run = find_run(state_dir, run)
         session.check_made_here(run)

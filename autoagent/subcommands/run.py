@@ -27,7 +27,7 @@ from autoagent.session.run_parts import open_run_parts
 from autoagent.session.session import Session, claimed_state, one_line, save_task, save_variables
 from autoagent.session.task_file import is_saved, read_task
 from autoagent.settings import Settings
-from autoagent.subcommands.flags import given_in, run_flags
+from autoagent.subcommands.flags import merge_flags, run_flags
 from autoagent.subcommands.task_flags import check_flags, goals_of_flags, without_budget
 from autoagent.terminal import setup_wizard
 from autoagent.terminal.answers import ClickTerminal
@@ -42,40 +42,40 @@ _NO_WISH = ("ai_name", "ai_role", "ai_goals", "ai_settings_file", "demo")  # fla
 @click.argument("wish", metavar="[TASK]", required=False)
 @run_flags
 @click.pass_context
-def run(ctx: click.Context, /, **given: Any) -> None:
+def run(ctx: click.Context, /, **flags: Any) -> None:
     """Start the agent, after a set-up if something is missing."""
-    ctx.exit(start({**ctx.obj, **given_in(given)}))
+    ctx.exit(start({**ctx.obj, **merge_flags(flags)}))
 
 
-def start(given: Mapping[str, Any]) -> int:
+def start(flags: Mapping[str, Any]) -> int:
     """Start a new run from these flags. Return the exit code."""
-    with report_failure_as_event(given):
-        if given.get("newest") and any(given.get(name) for name in ("workspace", "demo", "ai_settings_file")):
+    with report_failure_as_event(flags):
+        if flags.get("newest") and any(flags.get(name) for name in ("workspace", "demo", "ai_settings_file")):
             raise click.UsageError("-r continues a run in its own workspace, on its task: leave out -w, -C and --demo.")
-        if given.get("demo") and given.get("wish"):
+        if flags.get("demo") and flags.get("wish"):
             raise click.UsageError("--demo has a task of its own; leave out yours, or --demo.")
-        given = with_piped_input(given)
-        leg = None if given.get("newest") else _start(given)
-        from autoagent.subcommands.resume import continue_run, take_up  # not imported before the first question
+        flags = with_piped_input(flags)
+        leg = None if flags.get("newest") else _start(flags)
+        from autoagent.subcommands.resume import continue_run, resume_run  # not imported before the first question
 
-        return continue_run(*leg) if leg else take_up(given)
+        return continue_run(*leg) if leg else resume_run(flags)
 
 
-def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
-    if given.get("demo"):
-        if given.get("hierarchical"):
+def _start(flags: Mapping[str, Any]) -> tuple[Session, Leg]:
+    if flags.get("demo"):
+        if flags.get("hierarchical"):
             echo("The demo has one agent and ignores --hierarchical.", err=True)
-        memory = given.get("memory_backend") or NOTHING.name  # later runs are not to recall what was only played
-        given = {**given, "model": DEMO.name, "hierarchical": None, "memory_backend": memory}
-    given = {**given, AS_WISH: bool(given.get("wish")) or not any(given.get(name) for name in _NO_WISH)}
-    session = Session.open(given, task=not any(given.get(name) for name in ("demo", "ai_goals", "wish")))
+        memory = flags.get("memory_backend") or NOTHING.name  # later runs are not to recall what was only played
+        flags = {**flags, "model": DEMO.name, "hierarchical": None, "memory_backend": memory}
+    flags = {**flags, AS_WISH: bool(flags.get("wish")) or not any(flags.get(name) for name in _NO_WISH)}
+    session = Session.open(flags, task=not any(flags.get(name) for name in ("demo", "ai_goals", "wish")))
     settings = session.settings
     session.report_notes()
-    check_flags(given, settings)
+    check_flags(flags, settings)
     terminal = ClickTerminal(while_reading=partial(preload, settings))
     if session.is_workspace:
         terminal.say(f"Working in this folder, {one_line(str(session.folder))} (-w DIR for another).")
-    flag_task = _task_of_flags(given, session, terminal)
+    flag_task = _task_of_flags(flags, session, terminal)
     screen: ClickTerminal | Console = terminal
 
     def say(text: str) -> None:
@@ -85,12 +85,12 @@ def _start(given: Mapping[str, Any]) -> tuple[Session, Leg]:
         if not extensions.replaces_model:
             session = with_model(session, terminal)
         screen = console = build.console_of(session)
-        settings, given = session.settings, session.flags
+        settings, flags = session.settings, session.flags
         with open_parts(session, console, extensions) as parts:
             model = parts.extensions.model(lambda: build.open_model(settings, console))
             proposals = _Proposals(model, console)
-            task = without_budget(flag_task or _choose_task(session, terminal, proposals), given)
-            is_saved_task = _skips_questions(given) and not given.get("wish")
+            task = without_budget(flag_task or _choose_task(session, terminal, proposals), flags)
+            is_saved_task = _skips_questions(flags) and not flags.get("wish")
             not_reviewed = flag_task or settings.model_choice.provider.task or is_saved_task
             console.agreed_task = None if not_reviewed or not (terminal.interactive and console.has_person) else task
             plan = plan_run(session, console, parts, model, task, set_up_answers=terminal.given_answers)
@@ -167,27 +167,27 @@ def with_model(session: Session, terminal: ClickTerminal) -> Session:
 
 def _choose_task(session: Session, terminal: ClickTerminal, proposals: _Proposals) -> Task:
     """Return the task: the demo's own, a wish, the saved task, or one that is asked for and then saved."""
-    given, path, provider = session.flags, session.settings.ai_settings_file, session.settings.model_choice.provider
+    flags, path, provider = session.flags, session.settings.ai_settings_file, session.settings.model_choice.provider
     if provider.task is not None:
-        if any(given.get(name) for name in ("wish", "ai_goals", "ai_settings_file")):
+        if any(flags.get(name) for name in ("wish", "ai_goals", "ai_settings_file")):
             raise SettingsError(
                 f"--model {session.settings.model} has a task of its own; leave out yours, or use another model."
             )
         return provider.task()
     proposing = proposals if provider.proposes else None
-    if wish := given.get("wish"):
-        asks = not (given.get("skip_reprompt") or given.get("continuous"))
+    if wish := flags.get("wish"):
+        asks = not (flags.get("skip_reprompt") or flags.get("continuous"))
         try:
             task = setup_wizard.task_of_wish(terminal, proposing, wish, asks=asks)
         except EOFError:
             task = None
         if task is None:
             raise StopRun(Outcome(Status.STOPPED, "Nothing was started; rephrase the task, or pass --ai-goal."))
-        return replace(task, name=given.get("ai_name") or task.name, role=given.get("ai_role") or task.role)
+        return replace(task, name=flags.get("ai_name") or task.name, role=flags.get("ai_role") or task.role)
     task = None
     if is_saved(path):
         saved = _load_saved_task(session, terminal)
-        if _skips_questions(given):
+        if _skips_questions(flags):
             return saved
         if (task := setup_wizard.welcome_back(terminal, saved, path)) == saved:
             return saved
@@ -199,9 +199,9 @@ def _choose_task(session: Session, terminal: ClickTerminal, proposals: _Proposal
     return task
 
 
-def _skips_questions(given: Mapping[str, Any]) -> bool:
+def _skips_questions(flags: Mapping[str, Any]) -> bool:
     """Return whether to use the saved task without a question."""
-    return bool(given.get("skip_reprompt") or given.get("ai_settings_file"))
+    return bool(flags.get("skip_reprompt") or flags.get("ai_settings_file"))
 
 
 def _load_saved_task(session: Session, terminal: ClickTerminal) -> Task:
@@ -216,20 +216,20 @@ def _load_saved_task(session: Session, terminal: ClickTerminal) -> Task:
     return task
 
 
-def _task_of_flags(given: Mapping[str, Any], session: Session, terminal: ClickTerminal) -> Task | None:
+def _task_of_flags(flags: Mapping[str, Any], session: Session, terminal: ClickTerminal) -> Task | None:
     """Return the task described by the flags, completed from the saved one, or None if they describe none.
 
     Raises click.UsageError and SettingsError for invalid flags, before anything is asked.
     """
     path = session.settings.ai_settings_file
-    if given.get("wish") or not any(given.get(name) for name in ("ai_name", "ai_role", "ai_goals")):
-        if given.get("ai_settings_file") and not path.exists():
+    if flags.get("wish") or not any(flags.get(name) for name in ("ai_name", "ai_role", "ai_goals")):
+        if flags.get("ai_settings_file") and not path.exists():
             raise SettingsError(f"{path}: no such file; leave out -C to be asked for name, role and goals.")
         return None
     default = Task(setup_wizard.DEFAULT_NAME, setup_wizard.PLAIN_ROLE, ())
     saved = _load_saved_task(session, terminal) if is_saved(path) else default
-    goals = goals_of_flags(given, terminal.say) or saved.goals
+    goals = goals_of_flags(flags, terminal.say) or saved.goals
     if not goals:
         raise click.UsageError("No goal is given; pass at least one --ai-goal.")
-    name, role = given.get("ai_name") or saved.name, given.get("ai_role") or saved.role
+    name, role = flags.get("ai_name") or saved.name, flags.get("ai_role") or saved.role
     return Task(name, role, goals, budget=saved.budget)

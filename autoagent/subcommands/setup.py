@@ -19,7 +19,7 @@ from autoagent.models.servers import find_servers
 from autoagent.session.session import Session, one_line, save_task, save_variables
 from autoagent.session.task_file import is_saved
 from autoagent.settings import GROUPS, all_settings, secrets_of
-from autoagent.subcommands.tools import PartsGroup
+from autoagent.subcommands.tools import AliasGroup
 from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.output import echo, echo_json, echo_list
 from autoagent.terminal.setup_wizard import ask_task, choose_model, model_is_chosen, no_answer_error
@@ -28,7 +28,7 @@ from autoagent.text.redaction import MASK, Redactor
 
 @click.group(
     "setup",
-    cls=PartsGroup,
+    cls=AliasGroup,
     invoke_without_command=True,
     parts={  # the names here, and those of the subcommands
         "check": "doctor",

@@ -74,7 +74,7 @@ def propose(ctx: click.Context, run: str | None) -> None:
         if (run := next(finished, None)) is None:
             raise StateError("There is no finished run here; name a RUN.")
     run = find_run(settings.state_dir, run)
-    goals, calls, sources = done_work(read(settings.state_dir, run))
+    goals, calls, sources = work_of_run(read(settings.state_dir, run))
     if not calls:
         raise StateError(f"The run {run} has used no command; there is nothing to propose.")
     with claimed_state(settings.state_dir):
@@ -116,7 +116,7 @@ MAX_CALLS = 80
 REPLY_TOKENS = 1500
 
 
-def done_work(events: Iterable[Event]) -> tuple[Sequence[str], Sequence[str], Iterable[str]]:
+def work_of_run(events: Iterable[Event]) -> tuple[Sequence[str], Sequence[str], Iterable[str]]:
     """Return the goals of a run's own agent, its calls, and the sources of text from outside that it has read.
 
     Results are left out, since they may hold other people's words.

@@ -15,7 +15,7 @@ from autoagent.session import build
 from autoagent.session.attachments import PIPED, Attachments, with_piped_input
 from autoagent.session.drive import report_failure_as_event
 from autoagent.session.session import Session, checks_of_team, claimed_state
-from autoagent.subcommands.flags import given_in, team_flags
+from autoagent.subcommands.flags import merge_flags, team_flags
 from autoagent.subcommands.task_flags import check_flags
 from autoagent.teams.message import Message
 from autoagent.terminal.answers import ClickTerminal
@@ -40,7 +40,7 @@ def team(
     investment: float | None,
     n_round: int | None,
     human: bool,
-    **given: Any,
+    **flags: Any,
 ) -> None:
     """Let the team of FILE work on IDEA, or on the idea in the file, round by round.
 
@@ -49,17 +49,17 @@ def team(
     if not verified, 10 if a role's work is not done. It also ends at the last round (exit 4), and when the investment
     is used up (exit 7). `autoagent resume` continues.
     """
-    given = given_in(ctx.obj or {}, given)
-    with report_failure_as_event(given):
-        given = dict(with_piped_input({**given, "wish": idea}))
-        ctx.exit(start_team(given, file, idea, investment, n_round, human=human))
+    flags = merge_flags(ctx.obj or {}, flags)
+    with report_failure_as_event(flags):
+        flags = dict(with_piped_input({**flags, "wish": idea}))
+        ctx.exit(start_team(flags, file, idea, investment, n_round, human=human))
 
 
-def _attachments_of(given: dict[str, Any], idea: str, session: Session) -> Iterator[Message]:
+def _attachments_of(flags: dict[str, Any], idea: str, session: Session) -> Iterator[Message]:
     """Yield the files named in the idea as `@path`, and any piped input, as messages of the user."""
     settings = session.settings
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", settings.workspace.absolute())
-    attachments = Attachments(settings.workspace, tainted, ClickTerminal().say).at_start([idea], given.get(PIPED, ""))
+    attachments = Attachments(settings.workspace, tainted, ClickTerminal().say).at_start([idea], flags.get(PIPED, ""))
     for attachment in attachments:
         message = Message(f"{attachment.sender}:\n{attachment.text}", "Human")
         outside_source = str(attachment.data.get("untrusted", ""))
@@ -69,7 +69,7 @@ def _attachments_of(given: dict[str, Any], idea: str, session: Session) -> Itera
 
 
 def start_team(
-    given: dict[str, Any], file: Path, idea: str | None, investment: float | None, n_round: int | None, *, human: bool
+    flags: dict[str, Any], file: Path, idea: str | None, investment: float | None, n_round: int | None, *, human: bool
 ) -> int:
     """Run the team defined in `file` on an idea until it ends. Return the exit code."""
     from autoagent.subcommands.run import with_model
@@ -82,15 +82,15 @@ def start_team(
     if not (idea or definition["idea"]):
         raise click.UsageError(f"There is no idea: add IDEA, or `idea:` in {file}.")
     checks = checks_of_team(Path.cwd(), file, definition)
-    session = Session.open(given, file_values=checks)
-    check_flags(given, session.settings)
+    session = Session.open(flags, file_values=checks)
+    check_flags(flags, session.settings)
     left_out = {check.value for check in checks if not session.holds(check)}
     for role in definition["roles"]:
         for action in role["actions"]:
             if action.get("check") in left_out:
                 del action["check"]
     crew = team_of(definition, human=human)
-    for attachment in _attachments_of(given, idea or "", session):
+    for attachment in _attachments_of(flags, idea or "", session):
         crew.env.publish_message(attachment)
     crew.run_project(idea or definition["idea"])
     crew.invest(definition.get("investment", DEFAULT_INVESTMENT) if investment is None else investment)

@@ -14,7 +14,7 @@ from autoagent.session.session import Session
 from autoagent.terminal.output import echo, echo_json
 
 
-class PartsGroup(click.Group):
+class AliasGroup(click.Group):
     """Group some of the program's own subcommands (`parts`), perhaps under other names."""
 
     def __init__(self, *args: Any, parts: Mapping[str, str], **kwargs: Any) -> None:
@@ -33,7 +33,7 @@ class PartsGroup(click.Group):
 
 @click.group(
     "tools",
-    cls=PartsGroup,
+    cls=AliasGroup,
     invoke_without_command=True,
     parts={"commands": "commands", "skills": "skills", "mcp": "mcp", "plugins": "plugins", "new": "new-plugin"},
 )

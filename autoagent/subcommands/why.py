@@ -19,7 +19,7 @@ from autoagent.session import build
 from autoagent.session.earlier_runs import session_of_run
 from autoagent.session.prompt_replay import PROMPT_EVENTS, BuiltPrompt, Traced, prompt_of_step, trace
 from autoagent.session.session import Session
-from autoagent.subcommands.flags import given_in, run_ids_here
+from autoagent.subcommands.flags import merge_flags, run_ids_here
 from autoagent.terminal.output import echo, echo_json, minute, on_one_line
 
 ReplyParts = Mapping[str, Any]
@@ -38,7 +38,7 @@ def why(ctx: click.Context, run: str, step: int, without: tuple[str, ...], as_js
     With --without, rebuild the step's prompt from the log without that memory, send it to the model of the run, and
     show its reply beside the recorded one. Nothing is executed or recorded. An endpoint charges for the call.
     """
-    session = Session.read(given_in(ctx.obj or {}))
+    session = Session.read(merge_flags(ctx.obj or {}))
     state_dir = session.settings.state_dir
     run = find_run(state_dir, run)
     built = prompt_of_step(state_dir, run, step)

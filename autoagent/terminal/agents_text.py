@@ -84,7 +84,7 @@ class TeamText:
             case events.Hired():
                 self._roles[event.agent] = event
 
-    def knows(self, event: events.Event) -> bool:
+    def includes(self, event: events.Event) -> bool:
         """Return whether the event belongs to a team or a role, and not to an agent working for a role."""
         return (
             isinstance(event, (events.Hired, events.RoundBegan, events.RoundEnded, events.Published))

@@ -36,7 +36,7 @@ from autoagent.terminal.live_area import Activity
 from autoagent.terminal.output import turn_pages
 from autoagent.terminal.rendering import Page
 from autoagent.terminal.run_report import WORDS, RunWords
-from autoagent.terminal.screen import AS_USUAL, Screen, StreamedThoughts, Style
+from autoagent.terminal.screen import DEFAULT_STYLE, Screen, StreamedThoughts, Style
 from autoagent.terminal.shared_questions import SharedQuestions, UserAlert
 from autoagent.text.sanitize import escape
 from autoagent.text.wrapping import wrap
@@ -67,7 +67,7 @@ class Console:
         err: TextIO,
         stdin: TextIO,
         *,
-        style: Style = AS_USUAL,
+        style: Style = DEFAULT_STYLE,
         json: bool = False,
         replays: bool = False,
         mask: Callable[[Any], Any] = lambda value: value,
@@ -178,7 +178,7 @@ class Console:
             self.say(text)
             return
         self._team.add(event)
-        if self._team.knows(event):
+        if self._team.includes(event):
             self._warn_of_cost(page)
             self._screen.lines(self._team.lines(event, page, self.stats))
             return

@@ -41,7 +41,7 @@ class Style:
     brief: bool = False
 
 
-AS_USUAL = Style()
+DEFAULT_STYLE = Style()
 
 
 class Screen:

@@ -228,7 +228,7 @@ def choose_model(terminal: ClickTerminal, find: Callable[[], Sequence[Server]]) 
             for hosted in HOSTED
         ),
         (f"a local or OpenAI-compatible server ({', '.join(USUAL_PORTS)})", lambda: _choose_server(terminal, find())),
-        *((own.offered, partial(_choose_provider, terminal, own)) for own in PROVIDERS.builtin if own.offered),
+        *((kind.offered, partial(_choose_provider, terminal, kind)) for kind in PROVIDERS.builtin if kind.offered),
     ]
     menu = {str(number): choose for number, (_, choose) in enumerate(offers, 1)}
     for number, (label, _) in enumerate(offers, 1):

@@ -64,8 +64,8 @@ class Interrupts:
             self._raised = None
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold back signals within this block until its end, even inside `allowed()`."""
+    def deferred(self) -> Iterator[None]:
+        """Defer signals to the end of this block, even inside `allowed()`."""
         depth, self._depth = self._depth, 0
         try:
             yield
