@@ -347,9 +347,9 @@ def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
     for forecast in forecasts[:MAX_FORECASTS]:
         when = "now" if forecast.now else f"from {minute(forecast.at)}"
         echo(f"{when}, in about {forecast.sleeps} sleep{'s' * (forecast.sleeps != 1)}  {_line(forecast.memory)}")
-    dying = sum(forecast.now for forecast in forecasts)
+    count = sum(forecast.now for forecast in forecasts)
     more = f" The first {MAX_FORECASTS} are shown; --json lists all." if len(forecasts) > MAX_FORECASTS else ""
-    echo(f"{dying} of {len(living)} memories will be forgotten at the next sleep.{more}", err=True)
+    echo(f"{count} of {len(living)} memories will be forgotten at the next sleep.{more}", err=True)
 
 
 @memory.command("trash")
@@ -402,9 +402,7 @@ def stats(ctx: click.Context, as_json: bool) -> None:
         echo_json(dataclasses.asdict(stats))
         return
     embedder = f"{stats.embedder}, {stats.dim} values" if stats.embedder else "none yet"
-    rows = (("memories", stats.count), ("bytes", f"{stats.bytes:,}"), ("embedder", embedder), ("place", stats.place))
-    for name, value in rows:
-        echo(f"{name:9} {value}")
+    echo(f"memories  {stats.count}\nbytes     {stats.bytes:,}\nembedder  {embedder}\nplace     {stats.place}")
 
 
 @memory.command("export")

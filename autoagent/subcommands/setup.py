@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from autoagent.core.errors import SettingsError
+from autoagent.core.services import Finding
 from autoagent.models.local import weights
 from autoagent.models.servers import find_servers
 from autoagent.session.session import Session, one_line, save_task, save_variables
@@ -129,14 +130,13 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     from autoagent.session.diagnosis import examine
 
     findings = examine(ctx.obj or {}, os.environ, Path.cwd(), sys.stdout)
-    if as_json:
-        echo_json([dataclasses.asdict(finding) for finding in findings])
-    else:
-        width = max(len(finding.check) for finding in findings)
-        for finding in findings:
-            echo(f"{finding.status:4}  {finding.check:{width}}  {finding.found}")
-            if finding.mend:
-                echo(f"{'':4}  {'':{width}}  -> {finding.mend}")
+    width = max(len(finding.check) for finding in findings)
+
+    def line(finding: Finding) -> str:
+        mend = f"\n{'':4}  {'':{width}}  -> {finding.mend}" if finding.mend else ""
+        return f"{finding.status:4}  {finding.check:{width}}  {finding.found}{mend}"
+
+    echo_list(findings, as_json, dataclasses.asdict, line, empty="")
     failed = {finding.check for finding in findings if finding.status == "fail"}
     for check, code in (("settings", 2), ("model", 3)):
         if check in failed:

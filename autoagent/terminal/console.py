@@ -370,8 +370,7 @@ class Console:
         self._activity.clear()
         self._thoughts.reset()
         page = self._screen.page
-        text = self._mask(prompt)
-        prompt = f"{label} {prompt}" if label else prompt
+        text, labelled_text = self._mask(prompt), self._mask(f"{label} {prompt}" if label else prompt)
         lines: list[str] = []
         if self._folded_thoughts is not None and question.proposal is not None:
             lines += rendering.folded_thoughts(self._folded_thoughts, page)
@@ -379,7 +378,7 @@ class Console:
         if label and page.draws and markup.has_markup(text):
             lines += page.markdown(label, text, "label")
         else:
-            lines.append(page.ink("label", wrap(self._mask(prompt), page.columns)))
+            lines.append(page.ink("label", wrap(labelled_text, page.columns)))
         self._screen.lines(lines)
         if self._screen.problem:
             raise EOFError(self._screen.problem)
@@ -391,19 +390,18 @@ class Console:
                     text += f"\n{self._read(watch)}"
             return text
 
-        run, masked_prompt, is_attended = self.stats.run, self._mask(prompt), self._answers.at_terminal
+        run, is_attended = self.stats.run, self._answers.at_terminal
         try:
-            self._last_answer = self._questions.ask(
-                run, masked_prompt, question, timeout, read, is_attended=is_attended
-            )
+            answer = self._questions.ask(run, labelled_text, question, timeout, read, is_attended=is_attended)
         except EOFError:
             if is_attended and self._events is None:
                 raise StopRun(Outcome(Status.STOPPED, "Saved, by Ctrl-D.")) from None
             raise
-        is_yes = question.proposal is not None and read_answer(self._last_answer, question.yes, question.no).count == 1
+        self._last_answer = answer
+        is_yes = question.proposal is not None and read_answer(answer, question.yes, question.no).count == 1
         if is_yes and page.rows and not self.elsewhere and page == self._screen.page:
             self._screen.erase_rows(1 + "\n".join([*lines, "> "]).count("\n"))
-        return self._last_answer
+        return answer
 
     @property
     def has_person(self) -> bool:

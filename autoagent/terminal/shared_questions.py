@@ -222,10 +222,8 @@ class SharedQuestions:
                 if self._problem:
                     self._say(self._problem)
                 raise
-        self._say(
-            f"Nobody can answer here. For {wait.timeout:g} s it can be answered elsewhere: "
-            f"{_answer_command(wait.shared)}"
-        )
+        command = _answer_command(wait.shared)
+        self._say(f"Nobody can answer here. For {wait.timeout:g} s it can be answered elsewhere: {command}")
         assert wait.watch is not None
         while (error := wait.watch()) is None:
             time.sleep(POLL_SECONDS)
