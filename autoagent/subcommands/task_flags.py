@@ -11,7 +11,7 @@ import click
 from autoagent.core.events import RunStarted
 from autoagent.core.task import MAX_GOALS, Goal, Status, Task
 from autoagent.settings import Settings
-from autoagent.text.typed_goal import check_note, parse_and_explain, parse_goal
+from autoagent.text.typed_goal import parse_and_explain
 
 TASK_FLAGS = ("wish", "ai_name", "ai_role", "ai_goals", "ai_settings_file")
 """The flags that describe the task of a run. A resumed run already has its task."""
@@ -34,11 +34,7 @@ def goals_of_flags(flags: Mapping[str, Any], say: Callable[[str], None]) -> tupl
     lines = flags.get("ai_goals") or ()
     if not all(line.strip() for line in lines):
         raise click.UsageError("--ai-goal is empty.")
-    goals = tuple(parse_goal(line) for line in lines)
-    for line, goal in zip(lines, goals, strict=True):
-        if not goal.check and (note := check_note(line, goal)):  # a check is shown with its goal when the run begins
-            say(note)
-    return goals
+    return tuple(parse_and_explain(line, say, is_shown=True) for line in lines)  # when the run begins
 
 
 def task_of_run(

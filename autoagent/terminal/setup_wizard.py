@@ -18,7 +18,7 @@ from autoagent.models.servers import HOSTED, USUAL_PORTS, Hosted, Server, list_m
 from autoagent.registry.models import PROVIDERS, Provider
 from autoagent.settings import Settings
 from autoagent.terminal.answers import ClickTerminal
-from autoagent.text.typed_goal import check_note, describe_check, parse_and_explain, parse_goal
+from autoagent.text.typed_goal import describe_check, parse_and_explain
 
 DEFAULT_NAME = "Entrepreneur-GPT"
 PLAIN_ROLE = "an autonomous agent that reaches the goals it is given"  # for goals without a role
@@ -59,7 +59,7 @@ def task_of_wish(
     ModelError.
     """
     proposal = _propose_task(terminal, propose, wish) if propose is not None else None
-    task = proposal or Task(WISH_NAME, PLAIN_ROLE, (_parse_goal(terminal, wish),))
+    task = proposal or Task(WISH_NAME, PLAIN_ROLE, (parse_and_explain(wish, terminal.say, is_shown=True),))
     show_task(terminal, task)
     if not (asks and terminal.interactive):
         return task
@@ -80,19 +80,11 @@ def _propose_task(terminal: ClickTerminal, propose: Callable[[str], str], wish: 
     exact = dict.fromkeys(match[1] or match[2] or match[3] for match in _EXACT.finditer(wish))
     if lost := [part for part in exact if not re.search(rf"(?<![\w./-]){re.escape(part)}(?![\w-])", goals)]:
         terminal.say(f"The model's goals leave out {', '.join(map(repr, lost))}; your text becomes the goal.")
-        return replace(task, goals=(_parse_goal(terminal, wish),))
+        return replace(task, goals=(parse_and_explain(wish, terminal.say, is_shown=True),))
     if left_out := task.goals[MAX_GOALS:]:
         texts = "; ".join(goal.text for goal in left_out)
         terminal.say(f"The model proposed {len(task.goals)} goals; the first {MAX_GOALS} are kept, without: {texts}")
     return replace(task, goals=task.goals[:MAX_GOALS])
-
-
-def _parse_goal(terminal: ClickTerminal, text: str) -> Goal:
-    """Return the goal of a text that is shown again, and tell the user if its check counts as text."""
-    goal = parse_goal(text)
-    if not goal.check and (note := check_note(text, goal)):
-        terminal.say(note)
-    return goal
 
 
 def _ask_one_by_one(terminal: ClickTerminal, so_far: Task | None = None) -> Task:
@@ -120,7 +112,7 @@ def _edit_goals(terminal: ClickTerminal, so_far: Sequence[Goal]) -> tuple[Goal, 
         old = so_far[number] if number < len(so_far) else None
         line = terminal.ask(f"Goal {number + 1}{f' [{old}]' if old else ''}: ").strip()
         if line and line != "-":
-            goals.append(_parse_goal(terminal, line))
+            goals.append(parse_and_explain(line, terminal.say, is_shown=True))
         elif old is not None and not line:
             goals.append(old)
         elif old is None:

@@ -53,10 +53,13 @@ def describe_check(check: str) -> str:
     return f"{match[2]} {meanings[match[1]]} ({check})"
 
 
-def parse_and_explain(line: str, say: Callable[[str], None]) -> Goal:
-    """Return the goal of a typed line, and tell the user how its check was understood."""
+def parse_and_explain(line: str, say: Callable[[str], None], *, is_shown: bool = False) -> Goal:
+    """Return the goal of a typed line, and tell the user how its check was understood.
+
+    If the goal `is_shown` with its check afterwards, tell the user only of a check that counts as text.
+    """
     goal = parse_goal(line)
-    if note := check_note(line, goal):
+    if (note := check_note(line, goal)) and not (is_shown and goal.check):
         say(note)
     return goal
 
