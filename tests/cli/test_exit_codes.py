@@ -121,6 +121,7 @@ def test_without_a_key_nothing_is_begun(home: Home) -> None:
     ("flags", "says"),
     [
         (["-l", "3"], "-l/--continuous-limit requires -c/--continuous"),
+        (["--json", "-l", "1"], "-l/--continuous-limit requires -c/--continuous"),
         (["-c", "-l", "0"], "0 is not in the range"),
         (["-c", "-l", "-2"], "-2 is not in the range"),
         (["-c", "--budget", "-1"], "'--budget'"),

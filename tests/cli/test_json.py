@@ -55,11 +55,6 @@ def test_an_end_before_the_run_is_an_event_too(home: Home, flags: list[str], cod
     assert home.runs == []
 
 
-def test_bad_usage_leaves_stdout_empty(home: Home) -> None:
-    done = home.run("--json", "-l", "1")
-    assert (done.code, done.out) == (2, "")
-
-
 def test_an_endpoint_that_is_down_ends_with_an_event(home: Home, server: ScriptedServer) -> None:
     home.point_at(server)
     with socket.create_server(("127.0.0.1", 0)) as listening:

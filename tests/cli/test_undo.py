@@ -39,6 +39,12 @@ def refuses(home: Home, reason: str, *flags: str) -> None:
     assert (refused.code, refused.err) == (1, f"autoagent: {reason}\n")
 
 
+def undo(home: Home, files: dict[str, str], *flags: str) -> None:
+    """Undo with these flags, which leaves these files."""
+    home.succeed("undo", home.runs[0], *flags)
+    assert workspace(home) == files
+
+
 def cut_off(home: Home) -> None:
     """Undo a step, and leave what an undo does that is killed once it has begun."""
     assert home.run("undo", home.runs[0]).code == 0
@@ -62,16 +68,14 @@ def test_step_by_step_back_and_forth(done: Home) -> None:
     assert not (done.folder / "autoagent_workspace/folder").exists()
     assert done.run("undo", run, "--redo").out == "The last undo is reverted. Restored: folder/b.txt.\n"
     assert workspace(done) == before_4
-    assert done.run("undo", run, "--redo").code == 0
-    assert workspace(done) == all_of_it
+    undo(done, all_of_it, "--redo")
     refuses(done, f"The run {run} has no undo to revert.", "--redo")
 
     undone = "Undone: step 1 (write_to_file), step 2 (write_to_file), step 4 (append_to_file). "
     assert done.run("undo", run, "--to", "0").out.startswith(undone)
     assert workspace(done) == {}
     refuses(done, f"The run {run} has no change left to undo.")
-    assert done.run("undo", run, "--to", "3").code == 0
-    assert workspace(done) == before_4
+    undo(done, before_4, "--to", "3")
     refuses(done, f"The run {run} has no step 5; its last is 4.", "--to", "5")
     assert done.run("undo", run, "--to", "1", "--redo").code == 2
 
@@ -103,8 +107,7 @@ def test_later_changes_by_hand_are_not_trampled(done: Home) -> None:
     assert refused.err.startswith(f"autoagent: Changed since the last snapshot of the run {run}, by hand or by ")
     assert "folder/b.txt, mine.txt. Nothing is touched; --force" in refused.err
     assert (workspace(done), done.log()) == (before, log)
-    assert done.run("undo", run, "--force").code == 0
-    assert workspace(done) == {"a.txt": "one", "folder/b.txt": "two"}
+    undo(done, {"a.txt": "one", "folder/b.txt": "two"}, "--force")
     assert done.run("undo", run, "--redo").code == 0
     assert workspace(done) == before, "what was made by hand is not lost either"
 
@@ -126,10 +129,8 @@ def test_files_made_by_hand_between_two_starts_outlive_the_undo_of_the_steps_aro
     says = "autoagent: Changed by hand since step 1, and by the run too: folder/b.txt. Nothing is touched; --force "
     assert refused.err.startswith(says)
     assert workspace(done) == {"a.txt": "one", **made}
-    assert done.run("undo", run, "--to", "0", "--force").code == 0
-    assert workspace(done) == {"mine.txt": "mine"}
-    assert done.run("undo", run, "--redo").code == 0
-    assert workspace(done) == {"a.txt": "one", **made}
+    undo(done, {"mine.txt": "mine"}, "--to", "0", "--force")
+    undo(done, {"a.txt": "one", **made}, "--redo")
     back = " ".join(done.run("resume", run, "--from", "2", "-c", "-l", "1").text.split())
     assert "Back to the end of step 2. No file had to change. Kept as you changed them: folder/b.txt, mine.txt." in back
     assert workspace(done).items() >= made.items()
@@ -259,14 +260,12 @@ def test_a_program_that_the_end_has_cut_off_is_a_step_of_its_own(served: Home, s
 
 def test_what_is_undone_after_a_kill_stays_undone_and_can_be_brought_back(served: Home, server: ScriptedServer) -> None:
     run = stopped_in_a_program(served, server, signal.SIGKILL)
-    assert served.run("undo", run, "--force").code == 0
-    assert workspace(served) == {}
+    undo(served, {}, "--force")
     server.add(*FINISH)
     served.succeed("resume", run, "-c")
     [cut_off] = [event for event in served.log() if event["type"] == "returned" and not event.get("known", True)]
     assert not cut_off["data"].get("changed")
-    assert served.run("undo", run, "--redo").code == 0
-    assert workspace(served) == {"a.txt": "one", "b.txt": "x\n"}
+    undo(served, {"a.txt": "one", "b.txt": "x\n"}, "--redo")
 
 
 def test_an_undo_that_was_killed_is_completed_and_told_to_the_agent(done: Home, server: ScriptedServer) -> None:
