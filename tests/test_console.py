@@ -63,6 +63,7 @@ WRITE = CommandSpec(
     "write_to_file", "Write to a file", "files", "write", (Parameter("filename", "string"), Parameter("text", "string"))
 )
 SHELL = CommandSpec("execute_shell", "Run a shell command", "shell", "run", (Parameter("command_line", "string"),))
+KEY = "hunter2-hunter2"
 LONG = "All the notes are about the garden, so the summary names its beds, its trees and when each was planted."
 
 
@@ -432,20 +433,20 @@ def test_a_warning_stands_last_before_the_question_which_offers_nothing_in_advan
 
 
 def test_an_argument_with_a_masked_secret_is_pointed_out_also_in_the_middle_of_a_long_one() -> None:
-    screen = Screen()
-    text = f"{'a' * 50_000}{MASK}{'b' * 50_000}"
-    screen.console.proposed(Proposal(Call("1", "write_to_file", {"filename": "a", "text": text}), WRITE))
-    assert "The agent wrote [masked] itself" in screen.text
-    screen = Screen(mask=Redactor(["hunter2-hunter2"]).mask_json)
-    text = text.replace(MASK, "hunter2-hunter2")
-    screen.console.proposed(Proposal(Call("1", "write_to_file", {"filename": "a", "text": text}), WRITE))
-    assert "An argument holds what looks like a secret." in screen.text
+    for secret, says in (
+        (MASK, "The agent wrote [masked] itself"),
+        (KEY, "An argument holds what looks like a secret."),
+    ):
+        screen = Screen(mask=Redactor([KEY]).mask_json)
+        text = f"{'a' * 50_000}{secret}{'b' * 50_000}"
+        screen.console.proposed(Proposal(Call("1", "write_to_file", {"filename": "a", "text": text}), WRITE))
+        assert says in screen.text
 
 
 def test_a_secret_in_thoughts_that_stream_in_is_never_shown() -> None:
     pem = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvQIBADANBgkqhkiG9w0B\n" * 3 + "-----END PRIVATE KEY-----"
-    said = {"text": f"The key is hunter2-hunter2, and 北京 has\n{pem}\nto itself."}
-    redactor = Redactor(["hunter2-hunter2"])
+    said = {"text": f"The key is {KEY}, and 北京 has\n{pem}\nto itself."}
+    redactor = Redactor([KEY])
     screen = Screen(mask=redactor.mask_json)
     for char in json.dumps({"thoughts": said}, ensure_ascii=False):
         screen.console.text(char)

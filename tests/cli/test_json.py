@@ -77,8 +77,8 @@ def test_resume_goes_on_with_the_events_of_this_process(home: Home) -> None:
 
 
 def test_runs_are_listed_the_newest_first(home: Home) -> None:
-    empty = home.run("runs")
-    assert (empty.code, empty.out, empty.err) == (0, "", "There are no runs in .autoagent.\n")
+    empty = home.succeed("runs")
+    assert (empty.out, empty.err) == ("", "There are no runs in .autoagent.\n")
     assert json.loads(home.run("runs", "--json").out) == []
     assert home.run("--demo", "-m", "none", "-c").code == 0
     assert home.run("--demo", "-m", "none", "-w", "other", stdin="y\nn\n").code == 6

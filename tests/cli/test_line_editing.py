@@ -28,9 +28,7 @@ def test_a_name_is_edited_with_arrow_keys_in_any_script(home: Home) -> None:
         session.answers("as the model:\n> ", "\x04")
         assert session.ends() == 6
     saved = home.read("ai_settings.yaml")
-    assert "ai_name: BobGPT" in saved
-    assert "一个园的丁🙂" in saved
-    assert "Look after" in saved and "the garden" in saved
+    assert all(text in saved for text in ("ai_name: BobGPT", "一个园的丁🙂", "Look after", "the garden"))
 
 
 def test_a_diff_longer_than_the_terminal_is_shown_in_the_users_pager(served: Home, server: ScriptedServer) -> None:
@@ -61,12 +59,10 @@ def test_a_paste_arrives_whole_whether_the_terminal_marks_it_or_not(served: Home
 
 def test_what_was_typed_in_an_earlier_run_comes_back_without_its_secrets(served: Home, server: ScriptedServer) -> None:
     server.add(*[command("list_files", directory=".")] * 4)
-    with opened(served.terminal("-m", "none", *GOAL)) as session:
-        session.answers(QUESTION, "Use the key sk-0123456789abcdefghij, then stop", "n")
-        assert session.ends() == 6
-    with opened(served.terminal("-m", "none", *GOAL)) as session:
-        session.answers(QUESTION, f"{UP} at once", "n")
-        assert session.ends() == 6
+    for line in ("Use the key sk-0123456789abcdefghij, then stop", f"{UP} at once"):
+        with opened(served.terminal("-m", "none", *GOAL)) as session:
+            session.answers(QUESTION, line, "n")
+            assert session.ends() == 6
     text = next(event["text"] for event in served.log() if event["type"] == "feedback")
     assert text.startswith("Use the key ") and text.endswith(", then stop at once")
     history = served.folder / ".local/state/autoagent/history"

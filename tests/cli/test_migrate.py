@@ -125,8 +125,6 @@ azure_model_map:
     gpt-3.5-turbo-0125: small-one
     gpt-4-turbo: large-one
 """
-
-
 ALLOWED = "a folder cannot allow calls here, but you can: --allow '{}'"
 DENIED = "the user is asked, or the guard refuses; DISABLED_COMMANDS switches a command off"
 

@@ -17,8 +17,6 @@ from test_session import opened
 from warm import LOADED_WITH
 
 SAVED = "ai_name: SavedGPT\nai_role: a saved one\nai_goals:\n- A saved goal\n- Goal 2: with a colon\n"
-
-
 MODELS = {"SMART_LLM": "smart", "FAST_LLM": "fast"}
 
 
@@ -125,10 +123,9 @@ def test_answers_on_a_pipe_are_read_as_if_typed(served: Home, server: ScriptedSe
     done = served.succeed("-m", "none", stdin="\n".join(answers) + "\n")
     assert not (served.folder / "autoagent_workspace" / "a.txt").exists()
     assert served.read("autoagent_workspace/b.txt") == "two"
-    assert "Human feedback: rather b.txt" in server.requests[1].prompt
-    assert "The user answered: green" in server.requests[3].prompt
+    told = {0: "You are PipedGPT, an AI on a pipe", 1: "Human feedback: rather b.txt", 3: "The user answered: green"}
+    assert all(text in server.requests[number].prompt for number, text in told.items())
     assert "The agent asks: Which colour?" in done.out
-    assert "You are PipedGPT, an AI on a pipe" in server.requests[0].prompt
     assert "ai_name: PipedGPT" in served.read("ai_settings.yaml")
     assert "\nGoal 1: Write two files\nGoal 2: \nSaved in ai_settings.yaml.\n" in done.err
 

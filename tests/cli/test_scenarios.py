@@ -265,8 +265,6 @@ WEAKER = {
     "an interpreter in .env": "goals: [x]\nfiles: {.env: AUTOAGENT_PYTHON=/proc/self/cwd/python}\n",
     "a workspace": "goals: [x]\nsettings: {workspace: /tmp}\n",
 }
-
-
 BY_DEFAULT = ("settings", "arguments", "an interpreter in .env", "a workspace")
 
 
