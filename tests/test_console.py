@@ -111,8 +111,7 @@ class Screen:
 def session(screen: Screen) -> None:
     """Two steps: a file is written, after a question with a mistyped answer; an unusable reply; the end."""
     console = screen.console
-    console.show(run_started())
-    console.show(Prompted(step=1, t=1001.0, sha256="", tokens=1200, messages=3, at=1001.0, estimate=0.01))
+    screen.show(run_started(), Prompted(step=1, t=1001.0, sha256="", tokens=1200, messages=3, at=1001.0, estimate=0.01))
     call = Call("1", "write_to_file", {"filename": "summary.txt", "text": "Apple tree, 1994\nPear tree, 2003\n"})
     thoughts = Thoughts(LONG, "The goals ask for a summary.", "- write the summary\n- check it\n- finish", "Be brief.")
     for piece in json.dumps({"thoughts": {"text": LONG, "reasoning": "..."}}):
@@ -122,8 +121,7 @@ def session(screen: Screen) -> None:
     proposal = Proposal(call, WRITE, diff)
     console.proposed(proposal)
     verdict = Ask(console).decide(proposal)
-    console.show(Decided(step=1, call_id="1", allowed=True, by=verdict.by))
-    console.show(Started(step=1, t=1010.0, call=call))
+    screen.show(Decided(step=1, call_id="1", allowed=True, by=verdict.by), Started(step=1, t=1010.0, call=call))
     console.show(Returned(step=1, t=1010.1, call_id="1", ok=True, text="Wrote 33 characters to summary.txt.",
                           data={"changed": ["summary.txt"]}))  # fmt: skip
     console.text('{"thoughts": {"text": "Now I che')
