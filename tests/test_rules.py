@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from autoagent.commands.selection import all_specs
 from autoagent.core.commands import Call
 from autoagent.core.errors import SettingsError, StateError
-from autoagent.safety.rules import Rule, Rulebook, SavedRules, matches
+from autoagent.safety.rules import Rule, Rulebook, SavedRules
 from autoagent.subcommands.trust import rules
 from autoagent.workspace.gate import Workspace
 
@@ -24,7 +24,7 @@ SPECS = {spec.name: spec for spec in all_specs()}
 def lets(rule: str, first: str) -> bool:
     parsed = Rule.parse(rule)
     found = SPECS[parsed.command]
-    return matches(parsed, Call("1", found.name, {found.parameters[0].name: first}), found)
+    return Rulebook(SPECS.values()).matches(parsed, Call("1", found.name, {found.parameters[0].name: first}))
 
 
 # Paths -----------------------------------------------------------------------------------------------------------
@@ -64,10 +64,10 @@ def test_a_path_is_where_it_leads_not_how_it_is_called(tmp_path: Path) -> None:
     (workspace.root / "notes").mkdir()
     (workspace.root / "notes/link").symlink_to("../plan.md")
     (workspace.root / "notes/out").symlink_to("/etc")
-    book = Rulebook(SPECS.values(), ["write_to_file:notes/**"], place=workspace.display)
+    book = Rulebook(SPECS.values(), ["write_to_file:notes/**"], resolve=workspace.display)
 
     def allowed(path: str) -> bool:
-        return book.allows(Call("1", "write_to_file", {"filename": path})) is not None
+        return book.find_rule(Call("1", "write_to_file", {"filename": path})) is not None
 
     assert allowed("notes/a.md") and allowed(f"{workspace.root}/notes/a.md")
     assert not allowed("notes/link") and not allowed("notes/out/passwd") and not allowed("plan.md")
@@ -80,10 +80,10 @@ def test_of_what_is_deleted_the_link_itself_has_to_fit(tmp_path: Path) -> None:
     (workspace.root / "plan").symlink_to("notes/a.md")
     (workspace.root / "notes/link").symlink_to("../plan")
     (workspace.root / "notes/out").symlink_to("/etc")
-    book = Rulebook(SPECS.values(), ["delete_file:notes/*"], place=workspace.display)
+    book = Rulebook(SPECS.values(), ["delete_file:notes/*"], resolve=workspace.display)
 
     def allowed(path: str) -> bool:
-        return book.allows(Call("1", "delete_file", {"filename": path})) is not None
+        return book.find_rule(Call("1", "delete_file", {"filename": path})) is not None
 
     assert not allowed("plan") and not allowed("notes/out/passwd")
     for path in ("notes/a.md", "notes/link", "notes/out"):
@@ -208,7 +208,7 @@ def test_a_rule_may_be_for_a_server_that_is_not_here() -> None:
 
 def test_an_older_name_of_a_command_is_taken_for_the_present_one() -> None:
     book = Rulebook(SPECS.values(), ["write_file:a"])
-    assert str(book.allows(Call("1", "write_to_file", {"filename": "a"}))) == "write_to_file:a"
+    assert str(book.find_rule(Call("1", "write_to_file", {"filename": "a"}))) == "write_to_file:a"
 
 
 def test_a_forecast_names_the_calls_of_the_run_that_would_have_run() -> None:
@@ -235,7 +235,7 @@ def test_saved_rules_are_private_and_outlive_the_process(tmp_path: Path) -> None
     rule = Rule.parse("execute_shell:git status")
     assert SavedRules(path, tmp_path).add(rule) and not SavedRules(path, tmp_path).add(rule)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert Rulebook(SPECS.values(), saved=SavedRules(path, tmp_path)).allows(
+    assert Rulebook(SPECS.values(), saved=SavedRules(path, tmp_path)).find_rule(
         Call("1", "execute_shell", {"command_line": "git status"})
     )
     assert SavedRules(path, tmp_path).remove(rule) and not SavedRules(path, tmp_path).remove(rule)

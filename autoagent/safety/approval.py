@@ -64,7 +64,7 @@ class RuleAuthorizer(AuthorizerWrapper):
 
     def decide(self, proposal: Proposal) -> Verdict:
         self._rulebook.note(proposal.call, proposal.agent)
-        rule = self._rulebook.allows(proposal.call)
+        rule = self._rulebook.find_rule(proposal.call)
         # a wildcard does not allow a guarded file: the rule has to name it
         if rule is not None and (not proposal.guarded or proposal.guarded == (rule.pattern,)):
             return Verdict(True, f"rule {rule}")

@@ -18,6 +18,7 @@ from autoagent.core import events
 from autoagent.core.commands import OUTWARD, PLAIN, Call, CommandSpec, Effects, Proposal, Result, ResultMeta, source_in
 from autoagent.core.events import AgentMessage, Event, Returned
 from autoagent.core.memory import PRIVATE, Origin, RetrievedMemory, memory_name
+from autoagent.safety.rules import Rule
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.text.quoting import mark_untrusted, name_source
 
@@ -54,7 +55,7 @@ class ExfiltrationGuard:
     StateError if a tainted file cannot be recorded.
     """
 
-    NOT_IN_CHECKPOINT = ("_tainted", "_specs", "_network", "confined", "is_ruled")
+    NOT_IN_CHECKPOINT = ("_tainted", "_specs", "_network", "confined", "find_rule")
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class ExfiltrationGuard:
         self._specs = {spec.name: spec for spec in specs}
         self._network = network
         self.confined = True
-        self.is_ruled: Callable[[Call], bool] = lambda call: False  # whether a user's rule allows a call
+        self.find_rule: Callable[[Call], Rule | None] = lambda call: None  # of the user that allows a call
         self._sources: dict[str, str] = {}  # sources of taint with a description, the newest last
         self._newest_source = ""  # including those of dropped memories
         self._memory_sources: dict[int, str] = {}  # the source of each recalled memory from outside
@@ -206,9 +207,9 @@ class ExfiltrationGuard:
     def examine(self, proposal: Proposal) -> Proposal:
         """Return the proposal, with a warning if only a fresh answer from a person may allow it."""
         name, effects = proposal.call.name, self._effects(proposal.call)
-        if effects is None and self.is_ruled(proposal.call):
-            return proposal
         if effects is None:
+            if self.find_rule(proposal.call) is not None:
+                return proposal
             warning = f"{name} does not declare what it does: it may read anything, and send it anywhere."
             return replace(proposal, warning=warning)
         tells_agents = effects.tells_agents and self._has_outward_agents

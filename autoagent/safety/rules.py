@@ -49,48 +49,12 @@ class Rule:
         return self.command if self.pattern is None else f"{self.command}:{self.pattern}"
 
 
-Place = Callable[..., str]
-"""Resolves a workspace path relative to its root; without `follow=True`, a link as its last part stays. Raises
-CommandError outside the workspace.
-"""
-
-
-def place_of(path: str, *, follow: bool = True) -> str:
-    """Return the normalized form of the path, without the disk. Raises CommandError outside the workspace."""
+def resolve_without_disk(path: str, *, follow: bool = True) -> str:
+    """Return the normalized path, whatever links there are. Raises CommandError outside the workspace."""
     place = posixpath.normpath(path)
     if place.startswith(("/", "../")) or place == "..":
         raise CommandError(f"{path} is outside the workspace.")
     return place
-
-
-def matches(rule: Rule, call: Call, spec: CommandSpec, place: Place = place_of) -> bool:
-    """Return whether the rule allows a call, whose command has this `spec`."""
-    if rule.command != call.name:
-        return False
-    if rule.pattern is None:
-        return True
-    if not spec.parameters:
-        return False
-    parameter = spec.parameters[0]
-    value = str(call.args.get(parameter.name, parameter.default))
-    match parameter.meaning:
-        case "path" | "entry":
-            try:
-                resolved = place(value, follow=parameter.meaning == "path")
-            except CommandError:
-                return False
-            stars = {"**": ".*", "*": "[^/]*"}
-            parts = re.split(r"(\*\*|\*)", posixpath.normpath(rule.pattern))
-            expression = "".join(stars.get(part, re.escape(part)) for part in parts)
-            return re.fullmatch(expression, resolved, re.DOTALL) is not None
-        case "url":
-            return _url_matches(rule.pattern, value)
-        case "shell":
-            return _fits(_single_spaced(rule.pattern), _single_spaced(value), _PLAIN_CHARACTER)
-        case "exact":
-            return rule.pattern == value.strip()
-        case "text":
-            return _fits(rule.pattern, value, ".")
 
 
 def check_rule(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
@@ -111,7 +75,7 @@ def check_rule(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
     return Rule(spec.name, rule.pattern)
 
 
-def _fits(pattern: str, value: str, star: str) -> bool:
+def _matches(pattern: str, value: str, star: str) -> bool:
     """Return whether the whole value fits a pattern whose `*` is any number of the expression `star`."""
     parts = (re.escape(part) for part in re.split(r"\*+", pattern))
     return re.fullmatch(f"(?:{star})*".join(parts), value, re.DOTALL) is not None
@@ -129,8 +93,8 @@ def _url_matches(pattern: str, url: str) -> bool:
     return (
         is_same_port
         and pattern_parts.scheme == parts.scheme
-        and _fits(pattern_parts.hostname or "", parts.hostname or "", "[^./]")
-        and _fits(_after_host(pattern), _after_host(url), r"[^\s\x00-\x1f\x7f]")
+        and _matches(pattern_parts.hostname or "", parts.hostname or "", "[^./]")
+        and _matches(_after_host(pattern), _after_host(url), r"[^\s\x00-\x1f\x7f]")
     )
 
 
@@ -210,8 +174,9 @@ class SavedRules:
 class Rulebook:
     """The rules of a run, and the calls proposed in it.
 
-    `specs` are those of all commands, `texts` the rules of flags and settings. `place` resolves workspace paths. Raises
-    SettingsError for an invalid text, and StateError if the saved rules cannot be used.
+    `specs` are those of all commands, `texts` the rules of flags and settings. `resolve` returns a workspace path
+    relative to its root, raises CommandError outside the workspace, and without `follow=True` keeps a link as its last
+    part. Raises SettingsError for an invalid text, and StateError if the saved rules cannot be used.
     """
 
     def __init__(
@@ -220,11 +185,11 @@ class Rulebook:
         texts: Iterable[str] = (),
         saved: SavedRules | None = None,
         *,
-        place: Place = place_of,
+        resolve: Callable[..., str] = resolve_without_disk,
     ) -> None:
         self._specs = {spec.name: spec for spec in specs}
         self._saved = saved
-        self._place = place
+        self._resolve = resolve
         self._rules = [*map(self.parse, texts), *(saved.load() if saved else ())]
         self._newest_calls: dict[str, Call] = {}  # by agent, perhaps edited since they were logged
         self.logged_calls: Callable[[], Iterable[tuple[str, Call]]] = tuple  # of the run, with their agents' keys
@@ -237,14 +202,39 @@ class Rulebook:
         """Parse the text as a rule. Raises SettingsError if it is invalid, or can never match."""
         return check_rule(Rule.parse(text), self._specs.values())
 
-    def fits(self, rule: Rule, call: Call) -> bool:
+    def matches(self, rule: Rule, call: Call) -> bool:
         """Return whether the rule allows the call."""
         spec = self._specs.get(call.name)
-        return spec is not None and matches(rule, call, spec, self._place)
+        if spec is None or rule.command != call.name:
+            return False
+        if rule.pattern is None:
+            return True
+        if not spec.parameters:
+            return False
+        parameter = spec.parameters[0]
+        value = str(call.args.get(parameter.name, parameter.default))
+        match parameter.meaning:
+            case "path" | "entry":
+                try:
+                    place = self._resolve(value, follow=parameter.meaning == "path")
+                except CommandError:
+                    return False
+                stars = {"**": ".*", "*": "[^/]*"}
+                parts = re.split(r"(\*\*|\*)", posixpath.normpath(rule.pattern))
+                expression = "".join(stars.get(part, re.escape(part)) for part in parts)
+                return re.fullmatch(expression, place, re.DOTALL) is not None
+            case "url":
+                return _url_matches(rule.pattern, value)
+            case "shell":
+                return _matches(_single_spaced(rule.pattern), _single_spaced(value), _PLAIN_CHARACTER)
+            case "exact":
+                return rule.pattern == value.strip()
+            case "text":
+                return _matches(rule.pattern, value, ".")
 
-    def allows(self, call: Call) -> Rule | None:
+    def find_rule(self, call: Call) -> Rule | None:
         """Return the first rule that allows the call, or None."""
-        return next((rule for rule in self._rules if self.fits(rule, call)), None)
+        return next((rule for rule in self._rules if self.matches(rule, call)), None)
 
     def forecast(self, rule: Rule) -> str:
         """List the calls so far that the rule would have allowed, one per line."""
@@ -253,7 +243,7 @@ class Rulebook:
             if call not in by_id.values():  # edited
                 by_id[agent, call.id] = call
         calls = list(by_id.values())
-        matching = [call for call in calls if self.fits(rule, call)]
+        matching = [call for call in calls if self.matches(rule, call)]
         title = f"{rule} would have allowed {len(matching)} of the {len(calls)} calls of this run:"
         omitted = [f"  and {len(matching) - MAX_LISTED_CALLS} earlier ones"] if len(matching) > MAX_LISTED_CALLS else []
         lines = (f"  {shorten(str(call), MAX_CALL_CHARACTERS)}" for call in matching[-MAX_LISTED_CALLS:])

@@ -209,7 +209,7 @@ def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[Comm
     """Load the rules for all commands and those `offered`. Raises SettingsError or StateError for an invalid rule."""
     from autoagent.commands.selection import all_specs
 
-    return Rulebook((*offered, *all_specs()), settings.allow, saved_rules(), place=workspace.display)
+    return Rulebook((*offered, *all_specs()), settings.allow, saved_rules(), resolve=workspace.display)
 
 
 def authorizer_of(

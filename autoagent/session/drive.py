@@ -164,7 +164,7 @@ def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> It
     rulebook = build.rulebook_of(settings, workspace, registry.specs)
     specs = (*registry.specs, *all_specs())
     guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network)
-    guard.is_ruled = lambda call: rulebook.allows(call) is not None
+    guard.find_rule = rulebook.find_rule
     models = model, model if plan.extensions.replaces_model else build.open_fast_model(settings, console, model)
     verifier = build.open_verifier(settings, console, model)
     memory_parts = _memory_parts(plan, budget)

@@ -193,7 +193,7 @@ def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallS
     tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
     guard = ExfiltrationGuard(tainted, selection.all_specs(), network=settings.sandbox_network)
     rulebook = build.rulebook_of(settings, workspace)
-    guard.is_ruled = lambda call: rulebook.allows(call) is not None
+    guard.find_rule = rulebook.find_rule
     inner = ContinuousAuthorizer() if settings.continuous else _RulesOnly(started_by)
     parts = MemoryParts(trusted_only=build.recalls_trusted_only(settings, registry.specs))
     model: Any = _LazyModel(lambda: build.open_model(settings, console))
