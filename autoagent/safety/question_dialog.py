@@ -29,13 +29,7 @@ from autoagent.safety.typed_answers import (
     restore_secrets,
 )
 
-ASKS_AT_ONCE = "it asks the user"  # the command itself asks the user, so a question before it is redundant
-
-_WORDS_WITHOUT_LINE = ("thoughts", "help", "quit", "drop", "ask", "write")  # other lines explain them
-
-_DROP = "continue without the memories from outside, or one of them (/drop 12)"
-
-_NEW_ARGUMENTS = "New arguments: one line of JSON, or NAME=VALUE; Enter keeps them"
+_EXPLAINED_WORDS = ("thoughts", "help", "quit", "drop", "ask", "write")  # by other lines of the explanation
 
 
 class Questioner(Protocol):
@@ -89,7 +83,7 @@ class Ask:
         steering: Steering | None = None,
     ) -> None:
         self._terminal = terminal
-        self._steering = steering
+        self._steering = steering or Steering({}, lambda word, argument: None)
         self._mask = mask
         self._yes = yes
         self._no = no
@@ -102,7 +96,7 @@ class Ask:
         name, effects = proposal.call.name, proposal.spec.effects
         if not proposal.warning:
             if effects is not None and effects.asks_user:
-                return Verdict(True, ASKS_AT_ONCE)
+                return Verdict(True, "it asks the user")
             if self._runs_all:
                 return Verdict(True, "user (continuous)")
             if name in self._allowed_names:
@@ -170,12 +164,16 @@ class Ask:
                 return Verdict(False, "user", feedback.strip())
         elif word == "drop":
             return self._drop_memories(rest, proposal.recalled)
-        elif self._steering is not None and word in self._steering.words:
-            if (change := self._steering.change(word, rest.strip())) is not None:
-                return Verdict(False, "user", change=change)
+        elif word in self._steering.words:
+            return self._steer(word, rest.strip())
         elif word not in ("help", ""):
             self._show_word(word)
         return None
+
+    def _steer(self, word: str, argument: str) -> Verdict | None:
+        """Change the run at the person's request. Return the verdict that carries the change, or None without one."""
+        change = self._steering.change(word, argument)
+        return Verdict(False, "user", change=change) if change is not None else None
 
     def _drop_memories(self, name: str, recalled: Sequence[int]) -> Verdict | None:
         """Return the verdict that removes recalled memories, all or one, from the run.
@@ -184,9 +182,8 @@ class Ask:
         are revoked.
         """
         memories = [memory for memory in recalled if name in ("", memory_name(memory))]
-        if not memories and not (recalled and name.isdecimal()) and self._steering and "drop" in self._steering.words:
-            steering_change = self._steering.change("drop", name)
-            return Verdict(False, "user", change=steering_change) if steering_change is not None else None
+        if not memories and not (recalled and name.isdecimal()) and "drop" in self._steering.words:
+            return self._steer("drop", name)
         if not memories:
             choices = ", ".join(map(memory_name, recalled)) or "there is none"
             self._terminal.say(f"/drop takes a memory that brought text from outside: {choices}. Nothing was run.")
@@ -214,7 +211,7 @@ class Ask:
 
     @property
     def _words(self) -> Mapping[str, str]:
-        return {**self._terminal.words, **(self._steering.words if self._steering else {}), **OWN_WORDS}
+        return {**self._terminal.words, **self._steering.words, **OWN_WORDS}
 
     def _revoke(self) -> None:
         self._advance_count, self._runs_all = 0, False
@@ -303,16 +300,17 @@ class Ask:
             "a": f"run every {name} unasked until the run ends, or Ctrl-C",
             "a RULE": f"save a rule, such as {name}:PATTERN, for every run",
             "text": "feedback; nothing is run. Alt-Enter: a new line; /write: your editor",
-            **{f"/{word}": help for word, help in self._words.items() if word not in _WORDS_WITHOUT_LINE},
-            **({"/drop": _DROP} if proposal.recalled else {}),
+            **{f"/{word}": help for word, help in self._words.items() if word not in _EXPLAINED_WORDS},
         }
+        if proposal.recalled:
+            rows["/drop"] = "continue without the memories from outside, or one of them (/drop 12)"
         title = f"{proposal.spec.label} ({name}, risk: {proposal.risk})"
         return "\n".join([title, *(f"{answer:<12}{help}" for answer, help in rows.items())])
 
     def _confirm_rule(self, text: str, proposal: Proposal) -> Rule | None:
         try:
             rule = self._rulebook.parse(text)
-            if not self._rulebook.fits(rule, proposal.call):
+            if not self._rulebook.matches(rule, proposal.call):
                 self._terminal.say(f"The rule {rule} does not match this call. Nothing was run or saved.")
                 return None
             self._terminal.say(self._rulebook.forecast(rule))
@@ -371,7 +369,8 @@ class Ask:
             self._terminal.say(f"{error} Nothing was changed.")
             return None
         self._terminal.say(json.dumps(displayed, ensure_ascii=False, indent=2))
-        while line := self._ask_twice(_NEW_ARGUMENTS, ANY_TEXT).strip():
+        prompt = "New arguments: one line of JSON, or NAME=VALUE; Enter keeps them"
+        while line := self._ask_twice(prompt, ANY_TEXT).strip():
             try:
                 return restored(edit_arguments(displayed, line, proposal.spec.parameters))
             except ValueError as error:
