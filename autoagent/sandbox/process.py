@@ -20,7 +20,7 @@ from typing import Protocol
 from autoagent.core.errors import CommandError
 from autoagent.core.frozen import dataclass
 from autoagent.core.services import ProcessExit
-from autoagent.sandbox.supervisor import tree_of
+from autoagent.sandbox.supervisor import PARENT, stat_fields, tree_of
 
 _FIRST_POLL_SECONDS = 0.02  # until the limits are first checked
 _POLL_SECONDS = 0.05  # between two checks
@@ -31,7 +31,7 @@ MB = 1024 * 1024
 _THREADS_PER_PROCESS = 16  # on average
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")  # per second of processor time
-_TIMES, _THREADS, _PAGES = slice(11, 15), 17, 21  # fields of /proc/PID/stat; times include ended children
+_TIMES, _THREADS, _PAGES = slice(11, 15), 17, 21  # of the `stat_fields`; times include ended children
 _DRAIN_SECONDS = 5.0  # to read the rest of the pipe once the program has ended
 _START_SECONDS = 120.0  # until bubblewrap has started the shell; a busy machine is slow to make namespaces
 _TIE_POLL_SECONDS = 0.0002
@@ -112,16 +112,10 @@ def _is_tied(pid: int) -> bool:
     Just before that, it ties itself to the agent.
     """
     try:
-        _, parent = _state_and_parent(pid)
-        return _state_and_parent(parent)[0] in "SZX"  # sleeping or ended
+        parent = int(stat_fields(pid)[PARENT])
+        return stat_fields(parent)[0] in (b"S", b"Z", b"X")  # sleeping or ended
     except OSError:  # the process has ended meanwhile
         return True
-
-
-def _state_and_parent(pid: int) -> tuple[str, int]:
-    """Return the process state, a letter of proc(5), and the parent's pid."""
-    state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split(maxsplit=2)[:2]
-    return state, int(parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +298,8 @@ class Process:
             return f"{limits.threads:,} threads"
         if sum(int(time) for fields in tree.values() for time in fields[_TIMES]) > limits.cpu_seconds * _CLOCK_TICKS:
             return f"{limits.cpu_seconds:,g} s of processor time"
-        memory = (
-            sum(int(fields[_PAGES]) for fields in tree.values()) * _PAGE_BYTES
-        )  # a shared page counts for each process
+        # A shared page counts for each process here.
+        memory = sum(int(fields[_PAGES]) for fields in tree.values()) * _PAGE_BYTES
         if memory > limits.memory_bytes and _proportional_memory(tree) > limits.memory_bytes:
             return f"{limits.memory_bytes / MB:,g} MB of memory"
         return ""

@@ -24,7 +24,7 @@ from autoagent.workspace.syscalls import prctl
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _START_FAILURE_STATUS = 127  # as of a shell
-_PARENT = 1  # field of /proc/PID/stat, from the state on
+PARENT = 1  # of the `stat_fields`
 _KILL_PAUSE_SECONDS = 0.001  # between two rounds of SIGKILL
 
 _CODE = "import sys; sys.path.append(sys.argv[1]); from autoagent.sandbox import supervisor; supervisor.main()"
@@ -50,7 +50,14 @@ def main() -> None:
         _exec_program(options, argv)
     status = _wait(program)
     _kill_descendants(program)
-    _exit_like(status)
+    if os.WIFSIGNALED(status):  # end by the same signal
+        number = os.WTERMSIG(status)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+    os._exit(os.WEXITSTATUS(status))
 
 
 def _exec_program(options: dict[str, Any], argv: list[str]) -> None:
@@ -97,34 +104,25 @@ def _kill_descendants(program: int) -> None:
                     os.kill(pid, signal.SIGKILL)
 
 
-def _exit_like(status: int) -> None:
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if number != signal.SIGKILL:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-        os.kill(os.getpid(), number)
-    os._exit(os.WEXITSTATUS(status))
+def stat_fields(pid: int | str) -> list[bytes]:
+    """Return the fields of /proc/PID/stat from the state on, the third field there (proc(5)). Raises OSError."""
+    descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    try:
+        line = os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
+    return line[line.rfind(b")") + 2 :].split()  # a name may hold spaces and brackets
 
 
 def tree_of(root: int) -> dict[int, list[bytes]]:
-    """Return the process `root` and its descendants by pid, `root` first, or nothing if it is gone.
-
-    Each comes with the fields of /proc/PID/stat from the state on, the third field there (proc(5)).
-    """
+    """Return the `stat_fields` of the process `root` and its descendants by pid, `root` first, {} if it is gone."""
     processes: dict[int, list[bytes]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - faster, and done many times a second
         with suppress(OSError):  # ended meanwhile
-            descriptor = os.open(f"/proc/{name}/stat", os.O_RDONLY)
-            try:
-                line = os.read(descriptor, 4096)
-            finally:
-                os.close(descriptor)
-            processes[int(name)] = line[line.rfind(b")") + 2 :].split()  # a name may hold spaces and brackets
+            processes[int(name)] = stat_fields(name)
     children: dict[int, list[int]] = {}
     for pid, fields in processes.items():
-        children.setdefault(int(fields[_PARENT]), []).append(pid)
+        children.setdefault(int(fields[PARENT]), []).append(pid)
     pids = [root] if root in processes else []
     for pid in pids:  # grows during the loop
         pids += children.get(pid, [])
