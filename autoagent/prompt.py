@@ -20,9 +20,9 @@ from autoagent.core.model import Asking, Message, PromptStyle, Shares, cached_by
 from autoagent.core.services import Skill
 from autoagent.core.task import Goal, Task
 from autoagent.text import code_block
+from autoagent.text.figures import ago
 from autoagent.text.quoting import EXPLANATION, Marks, defuse
 from autoagent.text.tokens import PER_MESSAGE, Count, shorten
-from autoagent.text.wrapping import ago
 
 _GOALS_HEADING = "Memories that may matter for the goals (things may have changed since):"
 _USER_HEADING = "What the user said before and wants kept in mind, the most important first:"

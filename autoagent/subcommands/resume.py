@@ -42,8 +42,9 @@ from autoagent.subcommands.flags import is_task, merge_flags, resume_flags, run_
 from autoagent.subcommands.task_flags import TASK_FLAGS, check_flags, task_of_run
 from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.console import Console
+from autoagent.text.figures import ago
 from autoagent.text.sanitize import shorten
-from autoagent.text.wrapping import ago, cut
+from autoagent.text.wrapping import cut
 
 MAX_SEARCHED_RUNS = 500
 _MAX_LISTED_RUNS = 10

@@ -141,7 +141,7 @@ class StreamedThoughts:
         if piece := masked[len(self._shown_text) :]:
             flow = self._screen.flow or self._begin()
             self._shown_text += piece
-            self._write(flow.feed(piece) + (flow.end() if self._stream.ended else ""))
+            self._write(flow.feed(piece) + (flow.flush() if self._stream.ended else ""))
 
     def finish(self, text: str) -> None:
         """Write the rest of this `text` of the thoughts, or all of it if the screen shows something else."""
@@ -151,14 +151,14 @@ class StreamedThoughts:
             return
         flow = self._screen.flow or self._begin()
         rest = text[len(self._shown_text.lstrip()) :]
-        self._write(flow.feed(rest) + flow.end())
+        self._write(flow.feed(rest) + flow.flush())
         self._screen.flow = None
         self.reset()
 
     def reset(self) -> None:
         """Reset after a complete or an abandoned stream. Dots mark an abandoned stream."""
         if (flow := self._screen.flow) is not None:
-            self._write(flow.end() if self._stream.ended else flow.feed("...") + flow.end())
+            self._write(flow.flush() if self._stream.ended else flow.feed("...") + flow.flush())
         self._stream, self._shown_text, self._whole_text, self._screen.flow = ThoughtsStream(), "", "", None
         self._screen.close_line()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import datetime, timedelta
 
 _DURATION = re.compile(r"(?:([\d.]+)d)?\s*(?:([\d.]+)h)?\s*(?:([\d.]+)m(?:in)?)?\s*(?:([\d.]+)s)?")
 _UNITS = (86_400, 3_600, 60, 1)  # seconds
+_MAX_DAYS_AGO = 60  # for an earlier time, a date is clearer
 
 
 def duration(seconds: float) -> str:
@@ -27,6 +29,17 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def ago(then: float, now: float) -> str:
+    """Render a time as `just now`, `3 hours ago`, `2 days ago`, or a date. Both are in seconds since the epoch."""
+    passed = now - then
+    if passed > _MAX_DAYS_AGO * 86_400:
+        return time.strftime("%Y-%m-%d", time.gmtime(then))
+    for seconds, noun in zip(_UNITS, ("day", "hour", "minute"), strict=False):
+        if (count := int(passed // seconds)) > 0:
+            return f"{counted(count, noun)} ago"
+    return "just now"
+
+
 def moment(text: str, now: float) -> float:
     """Parse a time such as `18:00` (the next one), `2026-11-23T08:00`, or `2h` from now.
 
@@ -34,29 +47,20 @@ def moment(text: str, now: float) -> float:
     """
     text = text.strip()
     try:
-        found = _from_now(text, now) or _next_occurrence(text, now) or datetime.fromisoformat(text).timestamp()
+        if text and (match := _DURATION.fullmatch(text)):
+            found = now + sum(float(number) * unit for number, unit in zip(match.groups("0"), _UNITS, strict=True))
+        elif match := re.fullmatch(r"(\d{1,2}):(\d\d)", text):
+            day = datetime.fromtimestamp(now)
+            today = day.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
+            found = (today if today.timestamp() > now else today + timedelta(days=1)).timestamp()
+        else:
+            found = datetime.fromisoformat(text).timestamp()
         datetime.fromtimestamp(found)  # raises for a time beyond the calendar
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r} is not a time; write 18:00, 2026-11-23T08:00, or 2h30m from now") from None
     if found <= now:
         raise ValueError(f"{text!r} has passed already")
     return found
-
-
-def _from_now(text: str, now: float) -> float | None:
-    found = _DURATION.fullmatch(text)
-    if not text or found is None:
-        return None
-    return now + sum(float(number) * unit for number, unit in zip(found.groups("0"), _UNITS, strict=True))
-
-
-def _next_occurrence(text: str, now: float) -> float | None:
-    """Return the next occurrence of a time of day, or None for any other text."""
-    found = re.fullmatch(r"(\d{1,2}):(\d\d)", text)
-    if found is None:
-        return None
-    today = datetime.fromtimestamp(now).replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
-    return min(time for time in (today.timestamp(), (today + timedelta(days=1)).timestamp()) if time > now)
 
 
 def length_of(text: str) -> timedelta:

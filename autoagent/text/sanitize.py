@@ -77,13 +77,8 @@ def width(text: str) -> int:
     """Count the terminal columns of an escaped text: 2 for a wide character, 0 for a combining character."""
     if text.isascii():
         return len(text)
-    return sum(_columns(char) for char in text)
-
-
-def _columns(char: str) -> int:
-    if unicodedata.category(char) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    spacing = (char for char in text if unicodedata.category(char) not in ("Mn", "Me"))
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in spacing)
 
 
 def fold_blanks(text: str) -> str:

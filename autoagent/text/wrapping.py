@@ -6,7 +6,6 @@ Both escape their input. Continuation lines are indented, so a text cannot imita
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 
 from autoagent.text.sanitize import escape, width
@@ -28,56 +27,49 @@ class Flow:
     def __init__(self, columns: int, *, at: int = 0, indent: int = 2) -> None:
         self._columns = max(columns, MIN_COLUMNS)
         self._indent = " " * indent
-        self._at = at  # columns written on this line
+        self.column = at  # columns written on this line
         self._space = ""  # pending before the next word, dropped at a line break
         self._word = ""  # not written yet, as the next piece may continue it
-
-    @property
-    def column(self) -> int:
-        return self._at
 
     def feed(self, piece: str) -> str:
         """Add a piece. Return the final output."""
         parts = _PART.findall(self._word + piece)
         self._word, written = "", ""
         for part in parts:
-            written += self._put()
+            written += self.flush()
             if part == "\n":
                 written += "\n"
-                self._at, self._space = 0, self._indent
+                self.column, self._space = 0, self._indent
             elif part[0] in " \t":
                 self._space += part.replace("\t", "    ")
             else:
                 self._word = part
         return written
 
-    def end(self) -> str:
-        """Return the rest of the text, without a newline at its end."""
-        return self._put()
-
-    def _put(self) -> str:
+    def flush(self) -> str:
+        """Return the word that the next piece might have continued, without a newline after it."""
         if not self._word:
             return ""
         word, self._word = escape(self._word), ""
         space, self._space = self._space, ""
-        if self._at + len(space) + width(word) <= self._columns:
-            self._at += len(space) + width(word)
+        if self.column + len(space) + width(word) <= self._columns:
+            self.column += len(space) + width(word)
             return space + word
-        written = ("\n" if self._at else "") + self._indent
-        self._at = len(self._indent)
+        written = ("\n" if self.column else "") + self._indent
+        self.column = len(self._indent)
         for char in word:  # one by one, as the word may be longer than a line
-            if self._at + width(char) > self._columns:
+            if self.column + width(char) > self._columns:
                 written += "\n" + self._indent
-                self._at = len(self._indent)
+                self.column = len(self._indent)
             written += char
-            self._at += width(char)
+            self.column += width(char)
         return written
 
 
 def wrap(text: str, columns: int, *, at: int = 0, indent: int = 2) -> str:
     """Wrap prose into lines of at most `columns`; see Flow."""
     flow = Flow(columns, at=at, indent=indent)
-    return flow.feed(text) + flow.end()
+    return flow.feed(text) + flow.flush()
 
 
 def cut(line: str, columns: int, before: str = "", *, hanging: int = 4, at_spaces: bool = False) -> Iterator[str]:
@@ -102,18 +94,3 @@ def cut(line: str, columns: int, before: str = "", *, hanging: int = 4, at_space
                 piece = char
             before, at = further, width(further + piece)
     yield before + piece
-
-
-_UNITS = ((86_400.0, "day"), (3_600.0, "hour"), (60.0, "minute"))
-_DATED = 60 * 86_400.0  # seconds, beyond which a date is clearer
-
-
-def ago(then: float, now: float) -> str:
-    """Return `just now`, `3 hours ago`, `2 days ago`, or a date. Both times are in seconds since 1970."""
-    passed = now - then
-    if passed > _DATED:
-        return time.strftime("%Y-%m-%d", time.gmtime(then))
-    for seconds, name in _UNITS:
-        if (count := int(passed // seconds)) > 0:
-            return f"{count} {name}{'s' if count > 1 else ''} ago"
-    return "just now"
