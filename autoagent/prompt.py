@@ -22,7 +22,7 @@ from autoagent.core.task import Goal, Task
 from autoagent.text import code_block
 from autoagent.text.figures import ago
 from autoagent.text.quoting import EXPLANATION, Marks, defuse
-from autoagent.text.tokens import PER_MESSAGE, Count, shorten
+from autoagent.text.tokens import TOKENS_PER_MESSAGE, Count, shorten
 
 _GOALS_HEADING = "Memories that may matter for the goals (things may have changed since):"
 _USER_HEADING = "What the user said before and wants kept in mind, the most important first:"
@@ -196,7 +196,7 @@ def build(
     goals = _closing_instruction(facts, is_begun=bool(history))
     tail = "\n\n".join(filter(None, (memories, moment, goals)))
     line_tokens = (count(line) + 1 for line in tail.split("\n"))  # cached: most lines were counted in an earlier step
-    tokens = fixed_tokens + sum(line_tokens) + 2 * PER_MESSAGE
+    tokens = fixed_tokens + sum(line_tokens) + 2 * TOKENS_PER_MESSAGE
     core = _recollections(_USER_HEADING, facts.core, shares.core, count, facts.core_at)
     core += f"\n{_CORE_OMITTED.format(facts.core_left)}" if core and facts.core_left else ""
     lasting = _recollections(_GOALS_HEADING, facts.lasting, shares.lasting, count, facts.lasting_at)
@@ -284,8 +284,8 @@ def _memory_line(memory: RetrievedMemory, share: int, count: Count) -> str:
     if memory.trusted:
         return " ".join(shorten(memory.text, share, count).split("\n"))
     marks = Marks.of(memory.text, memory.source, run=memory.run, step=memory.step, source_limit=_MAX_SOURCE_CHARACTERS)
-    room = max(24, share - count(marks.around_line("")))
-    return marks.around_line(shorten(defuse(memory.text), room, count))
+    room = max(24, share - count(marks.quote_line("")))
+    return marks.quote_line(shorten(defuse(memory.text), room, count))
 
 
 def _response_format(asking: Asking, style: PromptStyle, specs: Sequence[CommandSpec]) -> str:

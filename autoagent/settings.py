@@ -321,7 +321,7 @@ class Settings:
             raise SettingsError(f"The model: {error}") from None
 
     @property
-    def of_models(self) -> ModelSettings:
+    def model_settings(self) -> ModelSettings:
         """Return the subset for models and embedders."""
         return ModelSettings(
             base_url=self.openai_base_url, api_key=self.openai_api_key, organization=self.openai_organization,

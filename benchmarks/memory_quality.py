@@ -335,7 +335,7 @@ def main() -> None:
         parser.error("name at least one set: --faq, --locomo, --nl2bash or --noise 0")
     for name in options.embedder.split(","):
         kind = EMBEDDERS.find(name)
-        embedder = Once(kind.open(EmbedderOpening(Settings().of_models, "", None)))
+        embedder = Once(kind.open(EmbedderOpening(Settings().model_settings, "", None)))
         for group, members in groups.items():
             measure(members, group, embedder, kind.words, max(1, options.most // len(members)))
 

@@ -164,7 +164,7 @@ def main() -> None:
     facts = read_faq(options.faq) if options.faq else read_facts(options.facts)
     kind = EMBEDDERS.find(options.embedder)
     words = kind.words if options.words is None else options.words
-    embedder = kind.open(EmbedderOpening(Settings().of_models, "", None))
+    embedder = kind.open(EmbedderOpening(Settings().model_settings, "", None))
     with tempfile.TemporaryDirectory() as folder, LocalStore(Path(folder), embedder) as store:
         others = paragraphs(options.faq) if options.faq and options.among else []
         for text in (*(fact.text for fact in facts), *others):

@@ -129,7 +129,7 @@ def others(count: int, seed: int = 3) -> Iterator[str]:
 def fill(state: Path, count: int, embedder: str) -> None:
     """Put the steps of other runs into the memory of a state folder, as of the time between the two runs."""
     kind = EMBEDDERS.find(embedder)
-    with LocalStore(state / "memory", kind.open(EmbedderOpening(Settings().of_models, "", None))) as store:
+    with LocalStore(state / "memory", kind.open(EmbedderOpening(Settings().model_settings, "", None))) as store:
         put_at_once(store, list(others(count)))
 
 

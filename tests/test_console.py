@@ -47,7 +47,7 @@ from autoagent.core.events import (
 from autoagent.core.model import Thoughts, Usage
 from autoagent.core.task import Goal, GoalVerdict, Status, Task
 from autoagent.reply.reply_stream import ThoughtsStream
-from autoagent.safety.question_dialog import Ask
+from autoagent.safety.question_dialog import InteractiveAuthorizer
 from autoagent.terminal import rendering
 from autoagent.terminal.console import Console
 from autoagent.terminal.live_area import Activity, LiveArea
@@ -120,7 +120,7 @@ def session(screen: Screen) -> None:
     diff = "--- summary.txt\n+++ summary.txt\n@@ -1,1 +1,2 @@\n-Nothing yet\n+Apple tree, 1994\n+Pear tree, 2003\n"
     proposal = Proposal(call, WRITE, diff)
     console.proposed(proposal)
-    verdict = Ask(console).decide(proposal)
+    verdict = InteractiveAuthorizer(console).decide(proposal)
     screen.show(Decided(step=1, call_id="1", allowed=True, by=verdict.by), Started(step=1, t=1010.0, call=call))
     console.show(Returned(step=1, t=1010.1, call_id="1", ok=True, text="Wrote 33 characters to summary.txt.",
                           data={"changed": ["summary.txt"]}))  # fmt: skip
@@ -413,7 +413,7 @@ def test_d_shows_everything() -> None:
     proposal = Proposal(Call("1", "execute_shell", {"command_line": payload}), SHELL)
     screen.console.proposed(proposal)
     assert ";rm" not in screen.text and "characters left out of 40,010" in screen.text
-    assert Ask(screen.console).decide(proposal).allowed
+    assert InteractiveAuthorizer(screen.console).decide(proposal).allowed
     assert "".join(payload.split()) in "".join(screen.text.split())
 
 
@@ -424,7 +424,7 @@ def test_a_warning_stands_last_before_the_question_which_offers_nothing_in_advan
         warning="This run has read text from outside (https://e.example/\x1b[2J) and holds private data (a.txt).",
     )  # fmt: skip
     screen.console.proposed(proposal)
-    assert Ask(screen.console).decide(proposal).allowed
+    assert InteractiveAuthorizer(screen.console).decide(proposal).allowed
     warning, question = screen.words.split("WARNING: ")[1].split("Run it anyway?")
     assert warning.startswith("This run has read text from outside (https://e.example/\\x1b[2J)")
     assert "(a.txt)" in warning and "-N" not in question and "this once" in question
@@ -487,10 +487,10 @@ import sys
 from autoagent.terminal.console import Console
 from autoagent.core.errors import StopRun
 from autoagent.core.commands import Call, CommandSpec, Proposal
-from autoagent.safety.question_dialog import Ask
+from autoagent.safety.question_dialog import InteractiveAuthorizer
 
 console = Console(sys.stdout, sys.stderr, sys.stdin)
-ask = Ask(console)
+ask = InteractiveAuthorizer(console)
 spec = CommandSpec("list_files", "List files", "files", "read")
 try:
     for number in range(9):

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from autoagent.text.figures import moment
+from autoagent.text.figures import parse_time
 
 NOON = datetime(2026, 11, 22, 12, 0)
 NOW = NOON.timestamp()
@@ -28,11 +28,11 @@ NOW = NOON.timestamp()
     ],
 )
 def test_what_is_meant(text: str, meant: datetime) -> None:
-    assert moment(text, NOW) == meant.timestamp()
+    assert parse_time(text, NOW) == meant.timestamp()
 
 
 def test_a_time_with_a_zone_is_that_zones() -> None:
-    assert moment("2026-11-23T08:00:00Z", NOW) == moment("2026-11-23T10:00:00+02:00", NOW)
+    assert parse_time("2026-11-23T08:00:00Z", NOW) == parse_time("2026-11-23T10:00:00+02:00", NOW)
 
 
 NONE = ["", "soon", "25:00", "12:61", "5", "h", "2h later", "-2h", "1..5h", "2026-13-01", "inf", "9999999999999d"]
@@ -41,10 +41,10 @@ NONE = ["", "soon", "25:00", "12:61", "5", "h", "2h later", "-2h", "1..5h", "202
 @pytest.mark.parametrize("text", NONE)
 def test_what_is_no_time_is_said(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time; write 18:00"):
-        moment(text, NOW)
+        parse_time(text, NOW)
 
 
 @pytest.mark.parametrize("text", ["0s", "2026-11-22T11:59", "1999-01-01"])
 def test_what_has_passed_is_said(text: str) -> None:
     with pytest.raises(ValueError, match="has passed already"):
-        moment(text, NOW)
+        parse_time(text, NOW)

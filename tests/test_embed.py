@@ -97,7 +97,7 @@ def test_without_the_package_hashing_takes_over() -> None:
 def test_minilm_knows_what_a_sentence_says() -> None:
     pytest.importorskip("onnxruntime")
     kind, argument = Settings(embedding_model="minilm").embedder
-    embedder = kind.open(EmbedderOpening(Settings().of_models, argument, None))
+    embedder = kind.open(EmbedderOpening(Settings().model_settings, argument, None))
     asked = "For how long can yesterday's copy of the data be brought back?"
     right = similarity(embedder, asked, "Nightly backups of the database are kept for 14 days.")
     wrong = similarity(embedder, asked, "The analytics replica lags four minutes behind the primary.")

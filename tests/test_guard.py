@@ -430,7 +430,12 @@ def test_a_copy_of_a_workspace_inherits_its_marks_as_far_as_they_were_there(tmp_
         assert [tainted.source_of(name) for name in ("page", "touched", "folder/a", "later", "own")] == [
             *(PAGE, PAGE, PAGE), "", "",
         ]  # fmt: skip
-        assert [tainted.holds_own(name) for name in ("page", "touched", "folder/a", "own")] == [False, True, True, True]
+        assert [tainted.has_user_data(name) for name in ("page", "touched", "folder/a", "own")] == [
+            False,
+            True,
+            True,
+            True,
+        ]
 
 
 def test_a_later_mark_of_the_same_run_counts_in_a_copy_that_has_the_very_file(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ EDGES = {
     "ray": ["fleet/ray_engine"],
     "onnxruntime": ["memory/embedders/builtin"],
     "tokenizers": ["memory/embedders/builtin"],
-    "yaml": ["text/yaml_file", "session/task_file", "text/file_forms"],
+    "yaml": ["text/yaml_file", "session/task_file", "text/file_formats"],
     "dotenv": ["session/dotenv"],
     "tiktoken": ["text/tokens"],
     "regex": ["text/byte_pairs"],

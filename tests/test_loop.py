@@ -687,7 +687,7 @@ def test_after_a_crash_what_the_command_left_is_tainted_and_may_be_the_users(ben
     assert hidden.data == {"changed": ["theirs.txt"], "tainted_by": url}
     tainted = TaintedFiles(bench.folder / "state/taint.jsonl", bench.workspace)
     assert tainted.source_of("theirs.txt") == url
-    assert tainted.holds_own("theirs.txt")
+    assert tainted.has_user_data("theirs.txt")
 
 
 def test_resume_ends_a_run_that_was_cut_between_its_last_result_and_its_end(bench: Bench) -> None:

@@ -28,11 +28,11 @@ def test_pages_read_on_one_after_the_other_are_the_text(text: str, room: int) ->
         part = fill_page(text, lambda piece: len(piece) <= room, first=first, column=column)
         read += part.text
         assert len(part.text) <= room
-        if part.goes_on is None:
+        if part.next_position is None:
             break
         assert part.text
-        assert f"first_line={part.goes_on[0]}" in part.note("read_on(")
-        first, column = part.goes_on
+        assert f"first_line={part.next_position[0]}" in part.note("read_on(")
+        first, column = part.next_position
     assert read == text
 
 

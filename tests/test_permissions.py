@@ -13,7 +13,7 @@ import pytest
 from autoagent.core.commands import ANY_TEXT, Call, CommandSpec, Parameter, Proposal, Question, Verdict
 from autoagent.core.errors import StopRun
 from autoagent.safety.approval import ContinuousAuthorizer, FailClosedAuthorizer, RuleAuthorizer
-from autoagent.safety.question_dialog import Ask
+from autoagent.safety.question_dialog import InteractiveAuthorizer
 from autoagent.safety.rules import Rulebook, SavedRules
 from autoagent.safety.typed_answers import UserAnswer, edit_arguments, read_answer
 
@@ -154,7 +154,7 @@ def test_words_that_are_no_rule_are_feedback(line: str) -> None:
 
 def test_an_authorization_in_advance_holds_for_that_many_commands() -> None:
     terminal = Script("y -3", "n")
-    ask = Ask(terminal)
+    ask = InteractiveAuthorizer(terminal)
     assert [ask.decide(PROPOSAL).allowed for _ in range(3)] == [True, True, True]
     assert terminal.asked == 1
     assert terminal.said == ["Authorized in advance; 1 more to come.", "Authorized in advance; the last one."]
@@ -165,20 +165,20 @@ def test_an_authorization_in_advance_holds_for_that_many_commands() -> None:
 
 def test_a_mistyped_authorization_runs_nothing_and_reaches_nobody() -> None:
     terminal = Script("", "y -abc", "use b.txt")
-    assert Ask(terminal).decide(PROPOSAL) == Verdict(False, "user", "use b.txt")
+    assert InteractiveAuthorizer(terminal).decide(PROPOSAL) == Verdict(False, "user", "use b.txt")
     assert terminal.said == ["To authorize, type y, or y -N with N a whole number, such as y -5. Nothing was run."]
 
 
 def test_the_end_of_input_is_nobody_to_answer() -> None:
     with pytest.raises(StopRun) as stop:
-        Ask(Script("")).decide(PROPOSAL)
+        InteractiveAuthorizer(Script("")).decide(PROPOSAL)
     assert outcome(stop) == "unanswered"
 
 
 def test_ctrl_c_comes_back_to_the_question_and_a_second_one_ends() -> None:
     terminal = Script(CTRL_C, "?", CTRL_C, "d", CTRL_C, CTRL_C)
     with pytest.raises(StopRun) as stop:
-        Ask(terminal).decide(PROPOSAL)
+        InteractiveAuthorizer(terminal).decide(PROPOSAL)
     assert outcome(stop) == "interrupted"
     assert terminal.shown == 1
     assert terminal.said[0] == "Nothing was run. Ctrl-C again saves and stops."
@@ -187,7 +187,7 @@ def test_ctrl_c_comes_back_to_the_question_and_a_second_one_ends() -> None:
 
 def test_always_holds_for_that_command_alone_until_ctrl_c() -> None:
     terminal = Script("a", "other feedback", "", "n")
-    ask = Ask(terminal)
+    ask = InteractiveAuthorizer(terminal)
     assert [ask.decide(PROPOSAL).by for _ in range(3)] == ["user (always write_to_file)"] * 3
     other = Proposal(Call("2", "delete_file", {}), CommandSpec("delete_file", "Delete", "files", "irreversible"))
     assert ask.decide(other) == Verdict(False, "user", "other feedback")
@@ -201,13 +201,13 @@ def test_always_holds_for_that_command_alone_until_ctrl_c() -> None:
 
 def test_neither_advance_nor_always_covers_a_warning() -> None:
     terminal = Script("y -3", "y", "n")
-    ask = Ask(terminal)
+    ask = InteractiveAuthorizer(terminal)
     assert [ask.decide(p).by for p in (PROPOSAL, WARNED, PROPOSAL, PROPOSAL)] == [
         "user", "user", "user (in advance)", "user (in advance)"
     ]  # fmt: skip
     assert terminal.asked == 2, "the warning used up nothing of what was authorized in advance"
     always = Script("a", "a", "not that")
-    ask = Ask(always)
+    ask = InteractiveAuthorizer(always)
     assert ask.decide(PROPOSAL).allowed
     assert ask.decide(WARNED) == Verdict(False, "user", "not that")
     assert "'a' does not cover a warning" in always.said[0]
@@ -215,14 +215,14 @@ def test_neither_advance_nor_always_covers_a_warning() -> None:
 
 def test_a_count_at_a_warning_holds_for_the_calls_after_it_that_have_none() -> None:
     terminal = Script("y -2", "n")
-    ask = Ask(terminal)
+    ask = InteractiveAuthorizer(terminal)
     assert ask.decide(WARNED).allowed and ask.decide(PROPOSAL).by == "user (in advance)"
     with pytest.raises(StopRun):
         ask.decide(WARNED)
 
 
 def test_who_drops_a_memory_takes_back_what_was_authorized_in_advance() -> None:
-    ask = Ask(Script("y -5", "/drop", "a", "/drop 7", "y"))
+    ask = InteractiveAuthorizer(Script("y -5", "/drop", "a", "/drop 7", "y"))
     recalled = replace(WARNED, recalled=(7,))
     proposals = (PROPOSAL, recalled, PROPOSAL, recalled, PROPOSAL)
     always = "user (always write_to_file)"
@@ -230,7 +230,7 @@ def test_who_drops_a_memory_takes_back_what_was_authorized_in_advance() -> None:
 
 
 def test_continuous_mode_asks_about_a_warning_and_refuses_where_nobody_can_answer() -> None:
-    assert ContinuousAuthorizer(Ask(Script("y"))).decide(WARNED) == Verdict(True, "user")
+    assert ContinuousAuthorizer(InteractiveAuthorizer(Script("y"))).decide(WARNED) == Verdict(True, "user")
     verdict = ContinuousAuthorizer().decide(WARNED)
     assert not verdict.allowed and verdict.by == "guard"
     assert WARNED.warning in verdict.reason and "Go on without it" in verdict.reason
@@ -252,7 +252,7 @@ def test_a_rule_made_at_the_question_shows_what_it_would_have_let_through_and_is
     terminal = Script("y", "a write_to_file:*.md", "a write_to_file:*.txt", "y")
     rulebook = book(saved=saved)
     rulebook.logged_calls = lambda: [("", PROPOSAL.call)]
-    rules = RuleAuthorizer(rulebook, Ask(terminal, rulebook=rulebook))
+    rules = RuleAuthorizer(rulebook, InteractiveAuthorizer(terminal, rulebook=rulebook))
     assert rules.decide(PROPOSAL).by == "user"
     second = replace(WARNED, call=Call("2", "write_to_file", {"filename": "b.txt"}))
     assert rules.decide(second) == Verdict(True, "user (rule write_to_file:*.txt)")
@@ -270,20 +270,22 @@ def test_a_rule_made_at_the_question_shows_what_it_would_have_let_through_and_is
 def test_a_rule_that_is_not_confirmed_is_neither_saved_nor_followed(answer: str, tmp_path: Path) -> None:
     saved = SavedRules(tmp_path / "rules.json", tmp_path)
     terminal = Script("a write_to_file", answer, "leave it")
-    assert Ask(terminal, rulebook=book(saved=saved)).decide(PROPOSAL) == Verdict(False, "user", "leave it")
+    assert InteractiveAuthorizer(terminal, rulebook=book(saved=saved)).decide(PROPOSAL) == Verdict(
+        False, "user", "leave it"
+    )
     assert terminal.said[-1] == "The rule was not saved. Nothing was run."
     assert saved.load() == []
 
 
 def test_a_rule_for_a_command_that_is_not_there_is_asked_again() -> None:
     terminal = Script("a fly_away", "stop that")
-    assert Ask(terminal, rulebook=book()).decide(PROPOSAL) == Verdict(False, "user", "stop that")
+    assert InteractiveAuthorizer(terminal, rulebook=book()).decide(PROPOSAL) == Verdict(False, "user", "stop that")
     assert "there is no command 'fly_away'" in terminal.said[0]
 
 
 def test_edited_arguments_come_back_undecided() -> None:
     terminal = Script("e", '{"filename": 1', "wrong=1", "filename = b.txt")
-    assert Ask(terminal).decide(PROPOSAL) == Verdict(False, "user", args={"filename": "b.txt"})
+    assert InteractiveAuthorizer(terminal).decide(PROPOSAL) == Verdict(False, "user", args={"filename": "b.txt"})
     assert terminal.said[0] == "Editing filename of write_to_file."
     assert '"filename": "a.txt"' in terminal.said[1]
     assert terminal.said[2].startswith("That is not valid JSON")
@@ -298,11 +300,11 @@ def test_an_editor_that_ends_the_last_line_changes_nothing(text: str) -> None:
 
     spec = replace(SPEC, parameters=(*SPEC.parameters, Parameter("text", "string")))
     call = Call("1", "write_to_file", {"filename": "a.txt", "text": text})
-    assert Ask(Editor("e", "y")).decide(Proposal(call, spec, risk="write")) == Verdict(True, "user")
+    assert InteractiveAuthorizer(Editor("e", "y")).decide(Proposal(call, spec, risk="write")) == Verdict(True, "user")
 
 
 def test_an_edit_can_be_left_with_everything_as_it_was() -> None:
-    assert Ask(Script("e", "", "e", "filename=a.txt", "y")).decide(PROPOSAL) == Verdict(True, "user")
+    assert InteractiveAuthorizer(Script("e", "", "e", "filename=a.txt", "y")).decide(PROPOSAL) == Verdict(True, "user")
 
 
 @pytest.mark.parametrize(
@@ -330,13 +332,13 @@ def test_edits_that_cannot_be_read(line: str) -> None:
 @pytest.mark.parametrize(("answers", "status"), [(["n"], "stopped"), ([CTRL_C], "interrupted"), ([], "unanswered")])
 def test_an_interruption_can_end_the_run(answers: Sequence[str], status: str) -> None:
     with pytest.raises(StopRun) as stop:
-        Ask(Script(*answers)).interrupted()
+        InteractiveAuthorizer(Script(*answers)).interrupted()
     assert outcome(stop) == status
 
 
 def test_an_interruption_can_carry_feedback_but_no_authorization() -> None:
     terminal = Script("y -5", "y -x", "look at b.txt first")
-    ask = Ask(terminal)
+    ask = InteractiveAuthorizer(terminal)
     assert ask.interrupted() == "look at b.txt first"
     assert len(list(filter(None, terminal.said))) == 2
     with pytest.raises(StopRun):
@@ -359,14 +361,14 @@ def test_continuous_mode_allows_everything() -> None:
     with pytest.raises(StopRun) as stop:
         ContinuousAuthorizer().interrupted()
     assert outcome(stop) == "interrupted"
-    assert ContinuousAuthorizer(Ask(Script("slower"))).interrupted() == "slower"
+    assert ContinuousAuthorizer(InteractiveAuthorizer(Script("slower"))).interrupted() == "slower"
 
 
 def test_an_authorizer_that_fails_has_refused() -> None:
     reason = "Whether this may run could not be decided (OSError: disk on fire)."
     assert FailClosedAuthorizer(Broken()).decide(PROPOSAL) == Verdict(False, "fault", reason)
     with pytest.raises(StopRun):
-        FailClosedAuthorizer(Ask(Script("n"))).decide(PROPOSAL)
+        FailClosedAuthorizer(InteractiveAuthorizer(Script("n"))).decide(PROPOSAL)
     with pytest.raises(KeyboardInterrupt):
         FailClosedAuthorizer(_Interrupting()).decide(PROPOSAL)
 
@@ -378,7 +380,7 @@ class _Interrupting(Broken):
 
 @pytest.mark.parametrize("answer", ["", "be quick"])
 def test_what_was_authorized_in_advance_is_forfeited_at_an_interruption(answer: str) -> None:
-    ask = Ask(Script("y -9", answer, "n"))
+    ask = InteractiveAuthorizer(Script("y -9", answer, "n"))
     assert ask.decide(PROPOSAL).allowed
     assert FailClosedAuthorizer(ask).interrupted() == answer
     with pytest.raises(StopRun):
@@ -398,7 +400,7 @@ def test_words_behind_a_slash(line: str, text: str) -> None:
 
 
 def test_continuous_from_a_question_on_asks_about_warnings_and_ends_with_ctrl_c() -> None:
-    ask = Ask(terminal := Script("/continuous", "n", "", "/ask", "n"))
+    ask = InteractiveAuthorizer(terminal := Script("/continuous", "n", "", "/ask", "n"))
     assert [ask.decide(PROPOSAL).allowed for _ in range(3)] == [True, True, True]
     with pytest.raises(StopRun):
         ask.decide(WARNED)

@@ -92,7 +92,7 @@ def test_prose_is_wrapped_at_words_and_wide_characters() -> None:
 @given(st.lists(st.text(st.sampled_from("ab 漢\n\t\x1be\u0301🙂⚠\ufe0f"), max_size=30)), st.integers(1, 60))
 def test_wrapping_is_the_same_however_the_text_is_cut_into_pieces(pieces: list[str], columns: int) -> None:
     flow = Flow(columns)
-    streamed = "".join(map(flow.feed, pieces)) + flow.end()
+    streamed = "".join(map(flow.feed, pieces)) + flow.flush()
     assert streamed == wrap("".join(pieces), columns)
     assert all(width(line) <= max(columns, 20) for line in streamed.split("\n"))
 

@@ -95,4 +95,4 @@ def test_a_text_that_quotes_others_is_split_into_its_own_words_and_theirs(one: s
     parts = split(whole)
     assert [text for text, marks in parts if marks] == quoted
     assert [text for text, marks in parts if not marks] == ["First:\n", "\nThen:\n", "\nEnd."]
-    assert "".join(marks.around(text) if marks else text for text, marks in parts) == whole
+    assert "".join(marks.quote(text) if marks else text for text, marks in parts) == whole

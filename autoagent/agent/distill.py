@@ -13,7 +13,7 @@ from autoagent.core.errors import StopRun
 from autoagent.core.events import Answered, Event, Retried
 from autoagent.core.model import Message
 from autoagent.core.task import Outcome
-from autoagent.text.facts import MAX_FACTS, PURPOSE, facts_in
+from autoagent.text.facts import MAX_FACTS, PURPOSE, parse_facts
 from autoagent.text.quoting import EXPLANATION, mark_untrusted
 from autoagent.text.sanitize import shorten
 from autoagent.text.tokens import Count
@@ -79,7 +79,7 @@ def distill(state: State, call: SideCall, outcome: Outcome) -> Generator[Event, 
     if isinstance(answer, str):
         yield state.record(Retried(reason=f"No facts of the run were kept: {answer}"))
         return []
-    return facts_in(answer.text, truncated=answer.truncated)
+    return parse_facts(answer.text, truncated=answer.truncated)
 
 
 def _steps(recorded: Iterable[Event]) -> Iterator[str]:

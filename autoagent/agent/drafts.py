@@ -35,7 +35,7 @@ from autoagent.prompt import is_usual
 from autoagent.registry.parts import NO_PART
 from autoagent.reply.parser import parse
 from autoagent.text import code_block
-from autoagent.text.file_forms import definitions_lost, digest, form_error
+from autoagent.text.file_formats import definitions_lost, digest, format_error
 from autoagent.workspace.gate import shown
 
 PURPOSE = "draft"
@@ -270,7 +270,7 @@ def _is_worthless(trial: Trial, files: Mapping[str, str]) -> bool:
         lost_count = lines_lost(files.get(path, ""), text or "") if code_block.is_code(path) else 0
         if text is None:
             continue
-        malformed = form_error(path, text) and not form_error(path, files.get(path, ""))
+        malformed = format_error(path, text) and not format_error(path, files.get(path, ""))
         if malformed or lost_count or text.split() in unchanged or text.strip() in _EMPTY_TEXTS:
             return True
     return False

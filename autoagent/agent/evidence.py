@@ -13,7 +13,7 @@ from autoagent.agent.state import State
 from autoagent.agent.trial_run import entries_of, run_tests
 from autoagent.core.errors import CommandError, StateError
 from autoagent.core.frozen import dataclass
-from autoagent.text.file_forms import definitions_lost, form_error, form_of
+from autoagent.text.file_formats import definitions_lost, format_error, format_of
 from autoagent.text.quoting import mark_untrusted
 from autoagent.text.tokens import shorten
 from autoagent.workspace.gate import CODE_FOLDER, NOT_ENTERED, Workspace, shown
@@ -58,7 +58,7 @@ def collect(state: State, workspace: Workspace, max_tokens: int) -> Evidence:
     basenames = {path.rpartition("/")[2].casefold() for path in files}
     goal_names = names_in("\n".join(goal.text for goal in state.start.task.goals))
     missing = [n for n in goal_names if n.rpartition("/")[2].casefold() not in basenames and n not in deleted_paths]
-    form_errors = {c.path: form_error(c.path, c.new) for c in changes if c.new and form_of(c.path, c.new)}
+    form_errors = {c.path: format_error(c.path, c.new) for c in changes if c.new and format_of(c.path, c.new)}
     malformed = [f"{shown(path)} {error}." for path, error in form_errors.items() if error]
     runs = [(run, state.log.masked(run.output)) for run in (run_tests(state, entries) if changes or is_small else [])]
 

@@ -23,7 +23,7 @@ from autoagent.text import code_block
 from autoagent.text.code_block import CodeBlock
 from autoagent.text.paging import keep_ends
 from autoagent.text.quoting import Marks, split, unquoted
-from autoagent.text.tokens import PER_CALL, PER_MESSAGE, Count, fits, shorten
+from autoagent.text.tokens import TOKENS_PER_CALL, TOKENS_PER_MESSAGE, Count, fits, shorten
 
 _NO_RESULT = "(no result)"
 _MIN_QUOTE_TOKENS = 24  # a quote that has to be cut shorter is omitted
@@ -122,7 +122,7 @@ def _render_thought(event: Thought, start: RunStarted, limit: int, count: Count)
     code_argument = next((name for name, value in event.call.args.items() if block and value == block.code), "")
 
     def render(args: Mapping[str, Any]) -> str:
-        place = {code_argument: code_block.PLACE} if code_argument in args else {}
+        place = {code_argument: code_block.PLACEHOLDER} if code_argument in args else {}
         command = {"name": event.call.name, "args": {**args, **place}}
         text = json.dumps({**thoughts, "command": command}, ensure_ascii=False)
         return code_block.join(text, CodeBlock(block.language, args[code_argument])) if block and place else text
@@ -137,7 +137,7 @@ def _render_thought(event: Thought, start: RunStarted, limit: int, count: Count)
 
 def elide_code(event: Thought, text: str, block: CodeBlock) -> Thought:
     """Replace the code after the object with an ellipsis."""
-    ellipsis = CodeBlock(block.language, f"{code_block.HIDDEN}\n")
+    ellipsis = CodeBlock(block.language, f"{code_block.OMITTED}\n")
     args = {name: ellipsis.code if value == block.code else value for name, value in event.call.args.items()}
     return replace(event, text=code_block.join(text, ellipsis), call=replace(event.call, args=args))
 
@@ -145,15 +145,15 @@ def elide_code(event: Thought, text: str, block: CodeBlock) -> Thought:
 def tokens_of(reply: str | ToolCall, count: Count) -> int:
     """Count the tokens of a rendered reply, and of the frame of its result."""
     if isinstance(reply, str):
-        return count(reply) + 2 * PER_MESSAGE
-    return count(reply.name) + count(reply.arguments) + PER_CALL + 2 * PER_MESSAGE
+        return count(reply) + 2 * TOKENS_PER_MESSAGE
+    return count(reply.name) + count(reply.arguments) + TOKENS_PER_CALL + 2 * TOKENS_PER_MESSAGE
 
 
 def fit_result(result: ResultText, limit: int, count: Count) -> tuple[str, str]:
     """Cut a result to its limit, its quotes within their marks or altogether. Return the text and its rendering."""
-    limit = max(32, limit - count(result.heading + (result.marks.around("") if result.marks else "")))
+    limit = max(32, limit - count(result.heading + (result.marks.quote("") if result.marks else "")))
     text, parts = result.text, split(result.text)
-    frames = [count(marks.around("")) for _, marks in parts if marks]
+    frames = [count(marks.quote("")) for _, marks in parts if marks]
     if not frames or fits(text, limit, count):
         text = keep_ends(text, limit, count, result.read_on)
     else:
@@ -162,8 +162,8 @@ def fit_result(result: ResultText, limit: int, count: Count) -> tuple[str, str]:
         if room < _MIN_QUOTE_TOKENS:
             text = shorten(plain, limit, count)
         else:
-            text = "".join(marks.around(shorten(part, room, count)) if marks else part for part, marks in parts)
-    return text, f"{result.heading}\n{result.marks.around(text)}" if result.marks else result.heading + text
+            text = "".join(marks.quote(shorten(part, room, count)) if marks else part for part, marks in parts)
+    return text, f"{result.heading}\n{result.marks.quote(text)}" if result.marks else result.heading + text
 
 
 def group_by_reply(exchanges: Iterable[Exchange]) -> list[list[Exchange]]:

@@ -28,7 +28,7 @@ from autoagent.text.paging import NOTE_TOKENS
 from autoagent.text.quoting import Marks, defuse, name_source, unquoted
 from autoagent.text.redaction import MASK_NOTE, holds_mask
 from autoagent.text.sanitize import one_line
-from autoagent.text.tokens import IMAGE_TOKENS, PER_MESSAGE, Count, fits
+from autoagent.text.tokens import IMAGE_TOKENS, TOKENS_PER_MESSAGE, Count, fits
 
 OPENING = "Use the first command."  # an instruction, as a small model would copy a statement into its output
 FILE_OPENING = "Write the file."
@@ -64,7 +64,7 @@ class History:
         self._summary_tokens = 0
         self._faded_counts: Counter[str] = Counter()
         self._opening = OPENING
-        self._opening_tokens = count(OPENING) + PER_MESSAGE
+        self._opening_tokens = count(OPENING) + TOKENS_PER_MESSAGE
         self._attachments: dict[str, str] = {}  # the user's attachments, as rendered
         self._images: dict[str, tuple[str, str]] = {}  # images among them: the text that names the image, its data URL
         self.successes: deque[tuple[int, str]] = deque(maxlen=_MAX_SUCCESSES)  # step and call of the newest commands
@@ -277,7 +277,7 @@ class History:
 
     def _compute_shares(self) -> None:
         start = self._run_start
-        goals = sum(self._count(goal.text) + PER_MESSAGE for goal in start.task.goals)
+        goals = sum(self._count(goal.text) + TOKENS_PER_MESSAGE for goal in start.task.goals)
         self._window = int(min(self._max_window, start.window / self.scale))
         self.reply_tokens = start.reply_tokens
         if self._max_window < math.inf:
@@ -318,7 +318,7 @@ class History:
             self._attachments[result.attachment] = text
 
     def _set_opening(self, text: str) -> None:
-        self._opening, self._opening_tokens = text, self._count(text) + PER_MESSAGE
+        self._opening, self._opening_tokens = text, self._count(text) + TOKENS_PER_MESSAGE
 
     def _append_to_newest(self, result: ResultText) -> None:
         newest = self._exchanges[-1]

@@ -22,7 +22,7 @@ from autoagent.core.protocols import Memory
 from autoagent.core.task import Outcome, Status
 from autoagent.log.reader import effective
 from autoagent.prompt import core_fitting, recollection_lines
-from autoagent.text.facts import replaced_by
+from autoagent.text.facts import split_fact
 
 GOALS_QUOTA = 8  # memories that stay in the prompt for the run
 STEP_QUOTA = 5
@@ -173,7 +173,7 @@ class StepMemory:
         stored_count = state.continuation.facts_stored if state.continuation.facts_answer else 0
         replaceable_ids = {memory.id for memory in replaceable_memories(state.history)}
         for fact in [*facts, text][stored_count:]:
-            old_id, new_text = replaced_by(fact)
+            old_id, new_text = split_fact(fact)
             replaced_id = old_id if old_id in replaceable_ids else None
             yield from self._add(new_text, "fact", state.guard.origin, replaced_id=replaced_id)
         yield from self._change(self._memory.nap, "No memories could fade")

@@ -16,7 +16,7 @@ from autoagent.core.model import Completion, Message
 from autoagent.core.protocols import Listener, Model
 from autoagent.core.task import Outcome, Status
 from autoagent.models.forwarding import LimitedListener
-from autoagent.text.tokens import PER_MESSAGE
+from autoagent.text.tokens import TOKENS_PER_MESSAGE
 
 MAX_SECONDS = 60.0  # per call
 MAX_LOCAL_SECONDS = 300.0  # for a local model, which is slow and costs nothing
@@ -68,7 +68,7 @@ class SideCall:
         """Record and return the answer as logged. Raises the same errors as Model.complete, or KeyboardInterrupt."""
         prompt = "\n".join(message.content for message in request.messages)
         sha256 = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
-        tokens = sum(self._state.count(message.content) + PER_MESSAGE for message in request.messages)
+        tokens = sum(self._state.count(message.content) + TOKENS_PER_MESSAGE for message in request.messages)
         prompt_tokens = int(tokens * self._state.history.scale)
         reply_tokens, price = request.reply_tokens + self.model.reasoning_room, self.model.price
         started_at = self._clock()

@@ -125,7 +125,7 @@ class State:
                 self.apply(replace(event, agent=self.key, step=self.continuation.step), spends=False)
         if self.log.lost and not self.continuation.has_started:  # the lost event may have said that it has
             self.continuation.has_started, self.work.tree_before = True, self.work.tree
-        self.guard.mark_again()
+        self.guard.restore_marks()
         self.step = self.continuation.step
 
     def save_checkpoint(self) -> None:

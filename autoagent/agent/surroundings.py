@@ -15,7 +15,7 @@ from autoagent.core.commands import CommandSpec, Parameter
 from autoagent.core.errors import CommandError
 from autoagent.core.frozen import dataclass
 from autoagent.text import code_block
-from autoagent.text.file_forms import form_error
+from autoagent.text.file_formats import format_error
 from autoagent.workspace.gate import MAX_COPIED_BYTES, NOT_ENTERED, WorkspaceEntry, shown
 
 _MAX_NAMES = 20  # files and folders listed
@@ -108,7 +108,7 @@ def describe_workspace(state: State) -> Surroundings:
     malformed = [
         f"{shown(path)} {problem}."
         for path in newest[:_MAX_TEXTS]
-        if (problem := form_error(path, _read_text(path, state, _MAX_SEARCHED_BYTES)))
+        if (problem := format_error(path, _read_text(path, state, _MAX_SEARCHED_BYTES)))
     ]
     is_faulty = (
         bool(state.history.failing or malformed or work.is_end_rejected) and work.idle_commands < _MAX_IDLE_COMMANDS

@@ -19,7 +19,7 @@ from autoagent.core.commands import DETAIL, EXISTING, FILE_TEXT, Effects, Result
 from autoagent.core.errors import CommandError
 from autoagent.documents import DocumentText
 from autoagent.text.figures import counted
-from autoagent.text.file_forms import form_error
+from autoagent.text.file_formats import format_error
 from autoagent.text.paging import Column, FirstLine, Lines, fill_page
 from autoagent.text.redaction import MASK
 from autoagent.workspace.gate import NOT_ENTERED, WorkspaceEntry, folder_or_root, shown
@@ -390,7 +390,7 @@ def _diff(context: Context, filename: str, before: str, after: str) -> str:
 
 def _change_report(context: Context, filename: str, action: str, text: str = "") -> CommandOutput:
     name = context.workspace.display(filename)
-    problem = form_error(name, text)
+    problem = format_error(name, text)
     report = f"{action} {name}. It {problem}." if problem else f"{action} {name}."
     return CommandOutput(report, ResultMeta(changed=(name,)))
 

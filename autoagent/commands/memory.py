@@ -16,7 +16,7 @@ from autoagent.core.errors import CommandError, ModelError, StateError
 from autoagent.core.memory import FROM_OUTSIDE, LIVES, USER, RetrievedMemory, memory_name, plain_sources
 from autoagent.registry.memory import BACKENDS
 from autoagent.settings import Settings
-from autoagent.text.figures import length_of
+from autoagent.text.figures import precision_of
 from autoagent.text.quoting import name_source
 from autoagent.text.redaction import MASK
 from autoagent.text.sanitize import valid_text
@@ -154,7 +154,9 @@ def sleep(context: Context) -> CommandOutput:
 def _timestamp(text: str, name: str, *, end: bool = False) -> float:
     """Convert a local date or time to seconds since the epoch: its beginning or its `end`. 0 for none."""
     try:
-        return (datetime.fromisoformat(text) + (length_of(text) if end else timedelta())).timestamp() if text else 0.0
+        return (
+            (datetime.fromisoformat(text) + (precision_of(text) if end else timedelta())).timestamp() if text else 0.0
+        )
     except (ValueError, OverflowError, OSError) as error:
         raise CommandError(f"{name}={text!r} is not a date; write it as 2026-11-24 or 2026-11-24T09:30.") from error
 

@@ -13,7 +13,7 @@ from autoagent.commands.registry import CommandOutput, command
 from autoagent.commands.support.program_output import exit_phrase
 from autoagent.core.commands import Effects, ResultMeta
 from autoagent.core.errors import CommandError
-from autoagent.text.figures import moment
+from autoagent.text.figures import parse_time
 from autoagent.text.paging import Column, FirstLine, Lines, fill_page
 from autoagent.text.quoting import split
 from autoagent.workspace.gate import WorkspaceEntry
@@ -103,7 +103,7 @@ def wait_until(
     context: Context, when: Annotated[str, "18:00, 2026-11-23T08:00, or 2h30m for so long from now"]
 ) -> CommandOutput:
     try:
-        until = moment(when, time.time())
+        until = parse_time(when, time.time())
     except ValueError as error:
         raise CommandError(f"{error}.") from None
     while (remaining := until - time.time()) > 0:

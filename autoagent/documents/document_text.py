@@ -7,7 +7,7 @@ import io
 import re
 
 from autoagent.core.frozen import dataclass
-from autoagent.text.file_forms import mark_of
+from autoagent.text.file_formats import byte_order_mark
 from autoagent.text.sanitize import valid_text
 
 TEXT_LIMIT = 1_000_000  # characters of one document
@@ -69,11 +69,11 @@ def visible_text(text: str) -> str:
 
 def is_binary(data: bytes) -> bool:
     """Return whether the bytes are binary: NULs without the byte order mark of a wide encoding."""
-    return b"\0" in data and not mark_of(data)[0]
+    return b"\0" in data and not byte_order_mark(data)[0]
 
 
 def _decode(data: bytes, charset: str) -> str:
-    mark, encoding = mark_of(data)
+    mark, encoding = byte_order_mark(data)
     if mark:
         return data[len(mark) :].decode(encoding, "replace")
     declaration = _DECLARATION.search(data, 0, 4096)

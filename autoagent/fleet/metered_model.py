@@ -11,7 +11,7 @@ from autoagent.core.model import Asking, Completion, Message, Usage
 from autoagent.core.protocols import Model, RequestOptions
 from autoagent.fleet.head_connection import HeadConnection
 from autoagent.models.openai.retry import Fault
-from autoagent.text.tokens import IMAGE_TOKENS, PER_MESSAGE, counter
+from autoagent.text.tokens import IMAGE_TOKENS, TOKENS_PER_MESSAGE, counter
 
 PROBE_TOKENS = 4_000  # for the few small requests that find out how to ask a model
 
@@ -59,7 +59,7 @@ class MeteredModel:
         max_reply = options["max_tokens"] + self._model.reasoning_room
         on_wait = listener.check_time_left if listener else lambda: None
         count = self._count
-        prompt = sum(count(m.content) + PER_MESSAGE + IMAGE_TOKENS * len(m.images) for m in messages)
+        prompt = sum(count(m.content) + TOKENS_PER_MESSAGE + IMAGE_TOKENS * len(m.images) for m in messages)
         prompt += sum(count(call.name + call.arguments) for message in messages for call in message.calls)
         prompt += sum(count(json.dumps(asdict(spec), default=str)) for spec in options.get("commands", ()))
         grant = self._reserve(prompt, min(max_reply, at_most or max_reply), on_wait)

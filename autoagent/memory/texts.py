@@ -88,7 +88,7 @@ def fitting_lines(memories: Iterable[RetrievedMemory], room: int) -> Iterator[st
         text = " ".join(memory.text.split())[:MAX_LINE]
         if not memory.trusted:
             marks = Marks.of(memory.text, memory.source, run=memory.run, step=memory.step)
-            text = marks.around_line(defuse(text))
+            text = marks.quote_line(defuse(text))
         if (room := room - len(text)) < 0:
             return
         yield text

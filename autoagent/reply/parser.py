@@ -58,9 +58,9 @@ def _written_reply(text: str) -> Mapping[str, Any]:
     members = find_command(block[0] if block and code_block.QUOTED in block[0] else text)
     command = members["command"]
     args = command.get("args") if isinstance(command, dict) else None
-    if not isinstance(args, dict) or code_block.PLACE not in args.values():
+    if not isinstance(args, dict) or code_block.PLACEHOLDER not in args.values():
         return members
-    places = [name for name, value in args.items() if value == code_block.PLACE]
+    places = [name for name, value in args.items() if value == code_block.PLACEHOLDER]
     if block is None:
         raise ReplyError(f"The code for {excerpt(places[0])} is missing; it follows the object, between ``` lines.")
     if len(places) > 1:

@@ -55,7 +55,7 @@ class ReplyStream:
                 self.lines += char == "\n"
             if self._is_in_string:
                 self._feed_string(char)
-            elif not self._brackets and (self.key != "" and code_block.PLACE in self.finished.values()):
+            elif not self._brackets and (self.key != "" and code_block.PLACEHOLDER in self.finished.values()):
                 self._feed_code(char)
             elif char in "{[":
                 self._brackets += char
@@ -77,7 +77,7 @@ class ReplyStream:
             self._add(char)
         else:
             self._fence += char
-            self._is_in_code = char == "\n" and code_block.PLACE in self._fence
+            self._is_in_code = char == "\n" and code_block.PLACEHOLDER in self._fence
             self.text, self.lines = "", 1
 
     def _feed_string(self, char: str) -> None:

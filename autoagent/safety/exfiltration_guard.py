@@ -42,7 +42,7 @@ class AccessObserver:
     def __call__(self, path: str, content: bool) -> None:
         """Note an access. The names in a folder are not private data."""
         self.source = self.source or self._tainted.source_of(path)
-        self.has_private = self.has_private or (content and self._tainted.holds_own(path, self.own_files))
+        self.has_private = self.has_private or (content and self._tainted.has_user_data(path, self.own_files))
 
 
 class ExfiltrationGuard:
@@ -197,7 +197,7 @@ class ExfiltrationGuard:
 
     def may_show(self, path: str) -> bool:
         """Return whether showing this workspace file would add no labels to the run."""
-        return not self.source_of(path) and (self.private or not self._tainted.holds_own(path, self.own_files))
+        return not self.source_of(path) and (self.private or not self._tainted.has_user_data(path, self.own_files))
 
     def quote(self, text: str, path: str = "") -> str:
         """Quote a file's text, or without `path` a program's output, between marks if it may be from outside."""
@@ -251,7 +251,7 @@ class ExfiltrationGuard:
     @property
     def _is_private_in_reach(self) -> bool:
         """Return whether a program could read a file of the user: in the workspace, or because it is not confined."""
-        return not self.confined or self._tainted.holds_own(".", self.own_files)
+        return not self.confined or self._tainted.has_user_data(".", self.own_files)
 
     @property
     def _output_source(self) -> str:
@@ -279,7 +279,7 @@ class ExfiltrationGuard:
             self._tainted.mark(list(meta.changed), source, run=event.run, seq=event.seq, shared=is_shared)
             self._marks.update(dict.fromkeys(meta.changed, (source, event.run, event.seq, is_shared)))
 
-    def mark_again(self) -> None:
+    def restore_marks(self) -> None:
         """Restore marks that the record of tainted files has lost."""
         for path, (source, run, seq, shared) in self._marks.items():
             self._tainted.mark([path], source, run=run, seq=seq, shared=shared)

@@ -69,7 +69,7 @@ class OpenQuestion:
         return Question(self.kind, self.yes, self.no, warned=bool(self.command.get("warning")))
 
 
-class HeldQuestion:
+class LockedQuestion:
     """Keep a question of this process open until it is closed or the process ends."""
 
     def __init__(self, folder: int, file: int, id: str) -> None:
@@ -105,13 +105,13 @@ class OpenQuestions:
     def __init__(self, folder: Path) -> None:
         self._path = folder
 
-    def add(self, question: OpenQuestion) -> HeldQuestion:
+    def add(self, question: OpenQuestion) -> LockedQuestion:
         """Open a question. Raises StateError if it cannot be saved."""
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._listing() as (folder, _):
                 file = _write(folder, question.id + _QUESTION_SUFFIX, {"v": 1, **asdict(question)})
-                return HeldQuestion(os.dup(folder), file, question.id)
+                return LockedQuestion(os.dup(folder), file, question.id)
         except OSError as error:
             raise StateError(f"A question cannot be kept in {self._path}: {error.strerror}.") from error
 
@@ -169,7 +169,7 @@ class OpenQuestions:
                 if name.removesuffix(_ANSWER_SUFFIX) + _QUESTION_SUFFIX not in names:
                     _remove(folder, name)  # left by a killed process
                 continue
-            if not _is_held(folder, name):
+            if not _is_locked(folder, name):
                 _remove(folder, id)
                 continue
             with suppress(OSError, ValueError, KeyError, TypeError):  # unknown to this version
@@ -216,7 +216,7 @@ def _exists(folder: int, name: str) -> bool:
     return False
 
 
-def _is_held(folder: int, name: str) -> bool:
+def _is_locked(folder: int, name: str) -> bool:
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:

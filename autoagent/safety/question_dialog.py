@@ -20,7 +20,7 @@ from autoagent.core.task import Status
 from autoagent.safety.approval import NOBODY, stop_error
 from autoagent.safety.rules import Rule, Rulebook
 from autoagent.safety.typed_answers import (
-    OWN_WORDS,
+    DIALOG_WORDS,
     Steering,
     UserAnswer,
     edit_arguments,
@@ -65,7 +65,7 @@ class Questioner(Protocol):
         """Discard input typed before the question was readable, if the input is a terminal."""
 
 
-class Ask:
+class InteractiveAuthorizer:
     """Ask a person about every command, unless it was authorized in advance.
 
     Ctrl-C revokes all advance authorizations. An edited call comes back as a new proposal. A proposal with a warning is
@@ -211,7 +211,7 @@ class Ask:
 
     @property
     def _words(self) -> Mapping[str, str]:
-        return {**self._terminal.words, **self._steering.words, **OWN_WORDS}
+        return {**self._terminal.words, **self._steering.words, **DIALOG_WORDS}
 
     def _revoke(self) -> None:
         self._advance_count, self._runs_all = 0, False

@@ -82,7 +82,8 @@ class TaintedFiles:
         marks: dict[str, Mark] = {}
         for mark in original._saved_marks():
             is_same = all(
-                original._is_unchanged(mark, file) and original._equals(self, file) for file in self._files(mark.path)
+                original._is_unchanged(mark, file) and original._is_same_in(self, file)
+                for file in self._files(mark.path)
             )
             if (is_same or mark.run not in runs or mark.seq < events) and (
                 own_mark := self._present_mark(mark.path, mark.source, mark.run, mark.seq)
@@ -95,18 +96,18 @@ class TaintedFiles:
     def source_of(self, path: str) -> str:
         """Return the source of taint of a file or of its folder, or for a folder that of a file in it, or ''."""
         location = self._locate(path)
-        if (mark := self._nearest(location)) is not None:
+        if (mark := self._nearest_mark(location)) is not None:
             return mark.source
         if not self._marks or not (self._root / location).is_dir():
             return ""
         prefix = "" if location == "." else f"{location}/"
         return next((m.source for m in list(self._marks.values()) if m.path.startswith(prefix)), "")
 
-    def holds_own(self, path: str, own_files: Collection[str] = ()) -> bool:
+    def has_user_data(self, path: str, own_files: Collection[str] = ()) -> bool:
         """Return whether a file, or any in the folder, is the user's: neither in `own_files` nor merely tainted."""
         location = self._locate(path)
         for count, file in enumerate(self._files(location)):
-            mark = self._nearest(file)
+            mark = self._nearest_mark(file)
             if count == MAX_SEARCHED_FILES or (file not in own_files and not (mark and self._is_unchanged(mark, file))):
                 return True
         return False
@@ -142,13 +143,13 @@ class TaintedFiles:
             return status.st_ctime_ns <= mark.changed
         return (status.st_size, status.st_ctime_ns) == (mark.size, mark.changed)
 
-    def _equals(self, other: TaintedFiles, file: str) -> bool:
+    def _is_same_in(self, other: TaintedFiles, file: str) -> bool:
         """Return whether the file is known to be the same in the other workspace."""
         with suppress(OSError):
             return filecmp.cmp(self._root / file, other._root / file, shallow=False)
         return False
 
-    def _nearest(self, location: str) -> Mark | None:
+    def _nearest_mark(self, location: str) -> Mark | None:
         """Return the mark of the file or of the nearest folder above it, or None."""
         places = (location, *map(str, PurePosixPath(location).parents))
         return next((self._marks[place] for place in places if place in self._marks), None)

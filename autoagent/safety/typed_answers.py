@@ -41,7 +41,7 @@ _YES_WORDS = frozenset(
 )
 _WORDS_WITH_YES = _YES_WORDS | {"it", "on", "ahead", "this", "then", "that", "so"}
 
-OWN_WORDS: Mapping[str, str] = {
+DIALOG_WORDS: Mapping[str, str] = {
     "continuous": "run all commands (5: five) unasked, until Ctrl-C or /ask",
     "ask": "ask before every command again",
     "write": "write feedback in your editor",
@@ -148,7 +148,7 @@ def _why_undecided(answer: UserAnswer, question: Question) -> str:
         word, _, rest = answer.text.partition(" ")
         if word == "continuous":
             return refuse_continuous(rest, yes, warned=question.warned)
-        may_decide = word in ("ask", "undo") or (rest and word not in OWN_WORDS)
+        may_decide = word in ("ask", "undo") or (rest and word not in DIALOG_WORDS)
         return "" if may_decide else f"/{word} is for the terminal of the run."
     if answer.kind == "edit" and answer.text.startswith("{"):
         try:

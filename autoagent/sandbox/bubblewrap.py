@@ -18,7 +18,7 @@ from resource import RLIM_INFINITY, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NPROC, get
 from autoagent.core.errors import SetupError
 from autoagent.sandbox import mounts
 from autoagent.sandbox.confinement import call_filter, has_call_filter
-from autoagent.sandbox.process import HELD_SHELL, HeldStart, Launch, ProcessLimits
+from autoagent.sandbox.process import GATED_SHELL, Launch, ProcessLimits, StartGate
 from autoagent.text.text_file import is_inside
 from autoagent.workspace.gate import Workspace
 
@@ -100,7 +100,7 @@ class Bubblewrap:
             self._shared = mounts.shared_files(self._workspace)
         for path in islice(self._shared.identities, _MAX_READ_ONLY_FILES):
             setup += ["--ro-bind", path, path]
-        for name, value in mounts.variables(self.path, _HOME, env).items():
+        for name, value in mounts.environment(self.path, _HOME, env).items():
             setup += ["--setenv", name, value]
         for place, content in self._files.items():
             descriptors.append(_readable(content.encode()))
@@ -109,9 +109,9 @@ class Bubblewrap:
             descriptors.append(_readable(self._filter))
             setup += ["--seccomp", str(descriptors[-1])]
         options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", str(folder)]
-        command = [self._program, *options, *setup, "--remount-ro", "/", "--", *HELD_SHELL, *argv]
-        held_start = HeldStart(self._resource_limits)
-        return Launch(command, {}, descriptors, held_start, end_signal=signal.SIGKILL, shell_status=True)
+        command = [self._program, *options, *setup, "--remount-ro", "/", "--", *GATED_SHELL, *argv]
+        start_gate = StartGate(self._resource_limits)
+        return Launch(command, {}, descriptors, start_gate, end_signal=signal.SIGKILL, shell_status=True)
 
     def close(self) -> None:
         """Leave nothing behind."""

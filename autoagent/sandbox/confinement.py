@@ -79,7 +79,7 @@ def confine(
     for path in devices:
         _allow(rules, path, _READ_FILE | _WRITE_FILE)
     for path in writable:
-        for place, rights in _around(path, out_of_reach):
+        for place, rights in _writable_parts(path, out_of_reach):
             _allow(rules, place, rights)
     with suppress(OSError):  # fails for an ordinary user (without any) and past the last capability
         for capability in range(64):
@@ -100,7 +100,7 @@ def keep_in_group() -> None:
     OSError.
     """
     prctl(_PR_SET_NO_NEW_PRIVS, 1)  # required for an ordinary user's seccomp filter
-    _install(_whole(_refusals(_GROUP_CALLS.values(), 0)))
+    _install(_complete_filter(_refusals(_GROUP_CALLS.values(), 0)))
 
 
 def _install(steps: bytes) -> None:
@@ -108,7 +108,7 @@ def _install(steps: bytes) -> None:
     prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(program))
 
 
-def _around(folder: str, out_of_reach: Collection[str]) -> Iterator[tuple[str, int]]:
+def _writable_parts(folder: str, out_of_reach: Collection[str]) -> Iterator[tuple[str, int]]:
     """Yield paths in a folder with the rights for everything beneath. A folder with holes may only be listed."""
     if not any(place.startswith(folder + "/") for place in out_of_reach):
         yield folder, _ALL_RIGHTS & ~_MAKE_DEVICES
@@ -117,7 +117,7 @@ def _around(folder: str, out_of_reach: Collection[str]) -> Iterator[tuple[str, i
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.path not in out_of_reach and not entry.is_symlink():
-                yield from _around(entry.path, out_of_reach)
+                yield from _writable_parts(entry.path, out_of_reach)
 
 
 def _allow(rules: int, path: str, rights: int) -> None:
@@ -193,39 +193,43 @@ def call_filter(*, sockets: bool, groups: bool) -> bytes:
         code += _refusals([_SOCKET], errno.EACCES)
     if not groups:
         code += _refusals(_GROUP_CALLS.values(), 0)
-    code += _with_argument(_CLONE[column], _FIRST, _when(_ANY_BIT, _NAMESPACE_FLAGS, errno.EPERM))
+    code += _test_argument(_CLONE[column], _FIRST, _refuse_if(_ANY_BIT, _NAMESPACE_FLAGS, errno.EPERM))
     for name, numbers in _CHMOD.items():
         if numbers[column]:
             mode = _THIRD if "at" in name else _SECOND
-            code += _with_argument(numbers[column], mode, _when(_ANY_BIT, _SET_ID_BITS, errno.EPERM))
-    fake_input = [*_when(_EQUAL, _TIOCSTI, errno.EPERM), *_when(_EQUAL, _TIOCLINUX, errno.EPERM)]
-    return _whole([*code, *_with_argument(_IOCTL[column], _SECOND, fake_input)])
+            code += _test_argument(numbers[column], mode, _refuse_if(_ANY_BIT, _SET_ID_BITS, errno.EPERM))
+    fake_input = [*_refuse_if(_EQUAL, _TIOCSTI, errno.EPERM), *_refuse_if(_EQUAL, _TIOCLINUX, errno.EPERM)]
+    return _complete_filter([*code, *_test_argument(_IOCTL[column], _SECOND, fake_input)])
 
 
-def _whole(code: list[bytes]) -> bytes:
+def _complete_filter(code: list[bytes]) -> bytes:
     """Build the filter from its steps, each after the number of a system call."""
     architecture, column = _ARCHITECTURES[os.uname().machine]
-    header = [_step(_LOAD, _ARCHITECTURE), _step(_EQUAL, architecture, 1, 0), _step(_RETURN, _ERROR | errno.ENOSYS)]
-    header.append(_step(_LOAD, _NUMBER))
-    x32 = _when(_AT_LEAST, _X32_BIT, errno.ENOSYS) if column == 0 else []
-    return b"".join([*header, *x32, *code, _step(_RETURN, _ALLOW)])
+    header = [
+        _instruction(_LOAD, _ARCHITECTURE),
+        _instruction(_EQUAL, architecture, 1, 0),
+        _instruction(_RETURN, _ERROR | errno.ENOSYS),
+    ]
+    header.append(_instruction(_LOAD, _NUMBER))
+    x32 = _refuse_if(_AT_LEAST, _X32_BIT, errno.ENOSYS) if column == 0 else []
+    return b"".join([*header, *x32, *code, _instruction(_RETURN, _ALLOW)])
 
 
 def _refusals(calls: Iterable[tuple[int, int]], error: int) -> list[bytes]:
     column = _ARCHITECTURES[os.uname().machine][1]
-    return [step for numbers in calls for step in _when(_EQUAL, numbers[column], error)]
+    return [step for numbers in calls for step in _refuse_if(_EQUAL, numbers[column], error)]
 
 
-def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+def _instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     """Return one struct sock_filter. `yes` and `no` are the numbers of steps to skip."""
     return struct.pack("=HBBI", code, yes, no, value)
 
 
-def _when(test: int, value: int, error: int) -> list[bytes]:
-    return [_step(test, value, 0, 1), _step(_RETURN, _ERROR | error)]
+def _refuse_if(test: int, value: int, error: int) -> list[bytes]:
+    return [_instruction(test, value, 0, 1), _instruction(_RETURN, _ERROR | error)]
 
 
-def _with_argument(number: int, argument: int, tests: list[bytes]) -> list[bytes]:
+def _test_argument(number: int, argument: int, tests: list[bytes]) -> list[bytes]:
     """Return the tests of one argument of this system call. A call that passes them is allowed."""
-    body = [_step(_LOAD, argument), *tests, _step(_RETURN, _ALLOW)]
-    return [_step(_EQUAL, number, 0, len(body)), *body]
+    body = [_instruction(_LOAD, argument), *tests, _instruction(_RETURN, _ALLOW)]
+    return [_instruction(_EQUAL, number, 0, len(body)), *body]

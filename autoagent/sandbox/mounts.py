@@ -85,7 +85,7 @@ def search_path(python: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((str(Path(python).parent), *_USUAL_PATH)))
 
 
-def variables(path: Sequence[str], home: str, extra: Mapping[str, str]) -> dict[str, str]:
+def environment(path: Sequence[str], home: str, extra: Mapping[str, str]) -> dict[str, str]:
     """Return a program's environment, with `extra` variables. Its folder `home` also holds its temporary files."""
     return {
         "PATH": os.pathsep.join(path),
@@ -139,7 +139,7 @@ def shared_files(workspace: Workspace) -> SharedFiles:
     """Return the unprotected regular files with hard links outside the workspace."""
     links: dict[_Identity, list[str]] = {}
     counts: dict[_Identity, int] = {}
-    entries = _beneath(workspace)
+    entries = _walk(workspace)
     for entry in islice(entries, MAX_SEARCHED_ENTRIES):
         with suppress(OSError):  # deleted meanwhile
             status = entry.stat(follow_symlinks=False)
@@ -151,7 +151,7 @@ def shared_files(workspace: Workspace) -> SharedFiles:
     return SharedFiles(dict(sorted(shared.items())), whole=next(entries, None) is None)
 
 
-def _beneath(workspace: Workspace) -> Iterator[os.DirEntry[str]]:
+def _walk(workspace: Workspace) -> Iterator[os.DirEntry[str]]:
     prefix = f"{str(workspace.root).rstrip('/')}/"
     for folder in (folders := [str(workspace.root)]):  # grows during the loop
         with suppress(OSError), os.scandir(folder) as entries:  # unreadable, or deleted meanwhile

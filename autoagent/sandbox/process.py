@@ -37,8 +37,8 @@ _START_SECONDS = 120.0  # until bubblewrap has started the shell; a busy machine
 _TIE_POLL_SECONDS = 0.0002
 _CREDENTIALS = struct.Struct("iII")  # pid in this process's namespace, uid, gid
 
-# A shell that reads the name of its next standard input from a HeldStart, then becomes the command after it.
-HELD_SHELL = ("/bin/sh", "-c", 'echo >&0; read -r input || exit; exec <"$input"; exec "$@"', "sh")
+# A shell that reads the name of its next standard input from a StartGate, then becomes the command after it.
+GATED_SHELL = ("/bin/sh", "-c", 'echo >&0; read -r input || exit; exec <"$input"; exec "$@"', "sh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ class ProcessLimits:
         return _THREADS_PER_PROCESS * self.processes
 
 
-class HeldStart:
+class StartGate:
     """Hold back a program until its limits are set and it is certain to end with the agent.
 
     bubblewrap ties its child to the agent only while starting up. If the agent were killed before that, an unwatched
     program would survive. So bubblewrap first starts a shell, which asks for permission and then becomes the program or
     ends.
 
-    Start the command after HELD_SHELL with `stdin` as its standard input. `limits` are resource limits as for
+    Start the command after GATED_SHELL with `stdin` as its standard input. `limits` are resource limits as for
     `resource.setrlimit`, soft and hard alike, inherited by all descendants.
     """
 
@@ -124,13 +124,13 @@ class Launch:
 
     The program is ended by sending `end_signal` to its process group, and it ends with the thread that started it.
     Either way all its descendants end too, even those in other sessions. It inherits `descriptors`, which are then
-    closed here, as is `held_start`. With `shell_status`, an exit status of 128 + n stands for signal n, as in a shell.
+    closed here, as is `start_gate`. With `shell_status`, an exit status of 128 + n stands for signal n, as in a shell.
     """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     descriptors: Sequence[int] = ()
-    held_start: HeldStart | None = None
+    start_gate: StartGate | None = None
     end_signal: signal.Signals = signal.SIGTERM
     shell_status: bool = False
 
@@ -343,12 +343,12 @@ def _next_poll(start: float, pause: float) -> float:
 
 def _spawn(launch: Launch, output: int, data: bytes | None) -> tuple[subprocess.Popen[bytes], int]:
     """Start the program. Return it with a pidfd of its process. Raises CommandError."""
-    held_start = launch.held_start
+    start_gate = launch.start_gate
     with ExitStack() as stack:
         for descriptor in launch.descriptors:
             stack.callback(os.close, descriptor)
-        if held_start:
-            stack.callback(held_start.close)
+        if start_gate:
+            stack.callback(start_gate.close)
         try:
             input_fd = os.memfd_create("data") if data else os.open(os.devnull, os.O_RDONLY)
             stack.callback(os.close, input_fd)
@@ -358,17 +358,17 @@ def _spawn(launch: Launch, output: int, data: bytes | None) -> tuple[subprocess.
                 os.lseek(input_fd, 0, os.SEEK_SET)
             process = subprocess.Popen(  # noqa: S603 - an agent runs what it is told to; that is what the boundary is for
                 launch.argv,
-                stdin=held_start.stdin.fileno() if held_start else input_fd,
+                stdin=start_gate.stdin.fileno() if start_gate else input_fd,
                 stdout=output,
                 stderr=output,
                 env=launch.env,
                 cwd="/",
-                pass_fds=[*launch.descriptors, *([input_fd] if held_start and data else ())],
+                pass_fds=[*launch.descriptors, *([input_fd] if start_gate and data else ())],
                 start_new_session=True,  # without a terminal
             )
             try:
-                if held_start:
-                    held_start.release(f"/proc/self/fd/{input_fd}" if data else os.devnull)
+                if start_gate:
+                    start_gate.release(f"/proc/self/fd/{input_fd}" if data else os.devnull)
                 return process, os.pidfd_open(process.pid)
             except BaseException:  # Ctrl-C too: the program must not run without its limits, or unwatched
                 os.killpg(process.pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ _TRIAL_SECONDS = 30.0  # to try out a kind of sandbox
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class _BackgroundProgram:
     """A background program. `end` is set when it ends."""
 
     background: BackgroundProcess
@@ -56,8 +56,8 @@ class Programs:
         self._network = network
         self._reasons = tuple(reasons)
         self._on_output: Callable[[bytes], None] = lambda data: None
-        self._background: list[_Running] = []
-        self._starting: set[Future[_Running]] = set()
+        self._background: list[_BackgroundProgram] = []
+        self._starting: set[Future[_BackgroundProgram]] = set()
         self._foreground: set[Process] = set()  # waited for by `run`, perhaps in another thread than `close`
 
     @property
@@ -99,7 +99,7 @@ class Programs:
 
     def start(self, argv: Sequence[str], *, output: str) -> BackgroundProcess:
         log = self._workspace.open_output(output)
-        start: Future[_Running] = Future()
+        start: Future[_BackgroundProgram] = Future()
         end: Future[ProcessExit] = Future()
 
         def run_and_watch() -> None:
@@ -110,7 +110,7 @@ class Programs:
                     with os.fdopen(log, "wb"):
                         program = Process(launch, self._limits, output=log, on_tick=self._watch.recheck)
                     background = BackgroundProcess(program.pid, shlex.join(argv), place)
-                    self._background.append(_Running(background, program, end))
+                    self._background.append(_BackgroundProgram(background, program, end))
                     start.set_result(self._background[-1])
                     exit = program.wait()
                 finally:  # before anyone learns of the end

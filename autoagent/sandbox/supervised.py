@@ -38,7 +38,7 @@ class _Supervised:
     ) -> Launch:
         """Launch as Boundary does. Without confinement, programs always have the network."""
         command = supervisor.command(str(folder), self._limits.file_bytes, argv, self._confinement(network, read_only))
-        return Launch(command, mounts.variables(self.path, str(self._home), env))
+        return Launch(command, mounts.environment(self.path, str(self._home), env))
 
     def close(self) -> None:
         """Delete the programs' home."""

@@ -32,7 +32,7 @@ from autoagent.terminal.palette import Palette, palette_of
 from autoagent.terminal.screen import Style
 from autoagent.terminal.shared_questions import THIS_TERMINAL, QuestionSettings
 from autoagent.text.redaction import Redactor
-from autoagent.text.tokens import PER_MESSAGE, counter
+from autoagent.text.tokens import TOKENS_PER_MESSAGE, counter
 from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _open(
         return (event for event in events if event.agent == agent)
 
     opening = ModelOpening(
-        settings.of_models, argument, console, console.say, console.ask, used_replies, recording, ensure_weights
+        settings.model_settings, argument, console, console.say, console.ask, used_replies, recording, ensure_weights
     )
     model = choice.provider.open(opening)
     return cast("Model", HOST_HOOKS["model"](model)) if "model" in HOST_HOOKS else model
@@ -218,10 +218,10 @@ def authorizer_of(
     """Return the authorizer of a run. At its questions, the user may change the run by `steering`."""
     inner: Authorizer = ContinuousAuthorizer()
     if attended or not settings.continuous:
-        from autoagent.safety.question_dialog import Ask
+        from autoagent.safety.question_dialog import InteractiveAuthorizer
 
         keys = settings.authorise_command_key, settings.exit_key
-        ask = Ask(console, *keys, rulebook, mask_of(settings), steering)
+        ask = InteractiveAuthorizer(console, *keys, rulebook, mask_of(settings), steering)
         inner = ContinuousAuthorizer(ask) if settings.continuous else ask
     return FailClosedAuthorizer(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
 
@@ -270,7 +270,7 @@ class ModelCaller:
 
     def __call__(self, prompt: str) -> str:
         model, budget, text = self._model, self._budget, self._mask(prompt)
-        prompt_tokens = counter(model.name)(text) + PER_MESSAGE
+        prompt_tokens = counter(model.name)(text) + TOKENS_PER_MESSAGE
         reply_tokens = min(MAX_COMMAND_REPLY_TOKENS + model.reasoning_room, budget.expected_reply)
         budget.check_time(time.time())
         budget.check_size(prompt_tokens, reply_tokens, model.price, self._usage)

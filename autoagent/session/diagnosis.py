@@ -117,7 +117,7 @@ def _task_files(settings: Settings, folder: Path) -> Iterator[Finding]:
 def _model(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
     choice = settings.model_choice
     if choice.provider.examine is not None:
-        yield from choice.provider.examine(settings.of_models, choice.argument, env)
+        yield from choice.provider.examine(settings.model_settings, choice.argument, env)
     else:
         yield Finding("model", "ok", f"{settings.model}: {choice.provider.summary}")
 
@@ -128,10 +128,10 @@ def _embedder(settings: Settings) -> Iterator[Finding]:
         return
     kind, argument = settings.embedder
     fallback = Finding("embedder", "ok", f"{kind.name}: {kind.summary}")
-    findings = list(kind.examine(settings.of_models, argument)) if kind.examine is not None else [fallback]
+    findings = list(kind.examine(settings.model_settings, argument)) if kind.examine is not None else [fallback]
     yield from findings
     if all(finding.status != "ok" for finding in findings) and kind is not EMBEDDED and EMBEDDED.examine is not None:
-        yield from EMBEDDED.examine(settings.of_models, "")
+        yield from EMBEDDED.examine(settings.model_settings, "")
 
 
 def _memory(settings: Settings, start: Path) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from autoagent.session.dotenv import Variable, boolean, number
 from autoagent.session.permissions import check_bounds, may_set
 from autoagent.settings import DOTENV, REMOVED_KEYS, WORKSPACE, Settings, all_settings, user_config_path
 from autoagent.text.sanitize import shorten
-from autoagent.text.text_file import check_not_of_others, is_there
+from autoagent.text.text_file import check_not_writable_by_others, is_there
 from autoagent.text.yaml_file import read_mapping
 
 _MAX_PATH_BYTES = 2048  # half the usual limit of the system
@@ -201,7 +201,7 @@ def saved_address(name: str, address: str) -> UntrustedValue:
 def _from_config(path: Path) -> Iterator[Raw]:
     if not is_there(path):
         return
-    check_not_of_others(path)
+    check_not_writable_by_others(path)
     kinds = _kinds()
     for key, entry in read_mapping(path, {**kinds, **_RENAMED}, removed=REMOVED_KEYS).items():
         name = _RENAMED.get(key, key)

@@ -147,7 +147,7 @@ def lazy_embedder(settings: Settings, listener: Listener | None = None) -> Embed
 
     def load() -> Embedder:
         kind, argument = settings.embedder
-        return kind.open(EmbedderOpening(settings.of_models, argument, listener))
+        return kind.open(EmbedderOpening(settings.model_settings, argument, listener))
 
     return LazyEmbedder(load)
 
@@ -218,7 +218,7 @@ def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMem
     kind = settings.embedder[0]
     if not kind.at_home:
         kind = EMBEDDED
-        embedder = LazyEmbedder(lambda: EMBEDDED.open(EmbedderOpening(settings.of_models, "", None)))
+        embedder = LazyEmbedder(lambda: EMBEDDED.open(EmbedderOpening(settings.model_settings, "", None)))
     return UserMemory(user_state_path(os.environ) / "memory", embedder or lazy_embedder(settings), kind.words)
 
 

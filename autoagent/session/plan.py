@@ -33,7 +33,7 @@ from autoagent.session.session import Session
 from autoagent.session.task_file import read_prompt_settings
 from autoagent.settings import Settings
 from autoagent.terminal.console import Console
-from autoagent.text.tokens import PER_MESSAGE, Count, counter, shorten
+from autoagent.text.tokens import TOKENS_PER_MESSAGE, Count, counter, shorten
 
 if TYPE_CHECKING:
     from autoagent.commands.registry import Command, Registry
@@ -178,7 +178,7 @@ def describe(
         guidance = _with_texts(guidance, texts, registry, model)
     specs = [spec for spec in registry.specs if not spec.group]
     system = system_prompt(task, specs, asking, style, guidance)
-    tokens = count(system) + PER_MESSAGE
+    tokens = count(system) + TOKENS_PER_MESSAGE
     native = asking == "tools" and not style.writes_file
     if native:
         thoughts = command_schema.THOUGHTS if style.thinks else ()

@@ -94,7 +94,7 @@ class RunSteering:
             raise SettingsError(f"{settings.model}: its replies belong to another run, in a fixed order.")
         own_names = (settings.smart_llm, settings.fast_llm)
         if provider.names is not None and choice.argument and choice.argument not in own_names:
-            names = provider.names(settings.of_models)
+            names = provider.names(settings.model_settings)
             if choice.argument not in names:
                 raise SettingsError(f"There is no model {choice.argument!r}. {self._available_models(settings, names)}")
 
@@ -102,7 +102,7 @@ class RunSteering:
         """List the available models, including the endpoint's."""
         list_names = settings.model_choice.provider.names
         if names is None:
-            names = list_names(settings.of_models) if list_names else ()
+            names = list_names(settings.model_settings) if list_names else ()
         suffix = f" and {len(names) - MAX_LISTED_MODELS:,} more" if len(names) > MAX_LISTED_MODELS else ""
         endpoint_models = f"The endpoint has {', '.join(names[:MAX_LISTED_MODELS])}{suffix}. " if names else ""
         return f"{endpoint_models}/model takes {model_forms(recorded=False)}."

@@ -40,10 +40,10 @@ class _FutureTime(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         import time
 
-        from autoagent.text.figures import moment
+        from autoagent.text.figures import parse_time
 
         try:
-            return moment(str(value), time.time())
+            return parse_time(str(value), time.time())
         except ValueError as error:
             self.fail(f"{error}.", param, ctx)
 

@@ -21,7 +21,7 @@ from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import flags
 from autoagent.terminal.output import Column, Columns, echo, echo_json, echo_list, minute, on_one_line
-from autoagent.text.figures import length_of
+from autoagent.text.figures import precision_of
 from autoagent.text.text_file import read_text
 
 if TYPE_CHECKING:  # numpy and sqlite3 are imported only when a memory is opened
@@ -71,7 +71,9 @@ class _Time(click.DateTime):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return (super().convert(value, param, ctx) + (length_of(value) if self._end else timedelta())).timestamp()
+            return (
+                super().convert(value, param, ctx) + (precision_of(value) if self._end else timedelta())
+            ).timestamp()
         except (OverflowError, ValueError):
             self.fail(f"{value} is out of range.", param, ctx)
 

@@ -148,7 +148,7 @@ def with_model(session: Session, terminal: ClickTerminal) -> Session:
     from autoagent.models.openai.diagnosis import alternatives, first_names
 
     named = bool(choice.argument) or session.loaded.origins["smart_llm"] != "default"
-    available = alternatives(settings.of_models, choice.argument or settings.smart_llm, named=named)
+    available = alternatives(settings.model_settings, choice.argument or settings.smart_llm, named=named)
     if not available:
         return session
     if named:

@@ -40,7 +40,7 @@ from autoagent.teams.message import Message
 from autoagent.teams.role import Role
 from autoagent.teams.tools import NO_WRITER, ends_run, specs_of, writes_whole
 from autoagent.terminal.console import Console
-from autoagent.text.tokens import PER_MESSAGE, counter
+from autoagent.text.tokens import TOKENS_PER_MESSAGE, counter
 
 if TYPE_CHECKING:
     from autoagent.session.drive import OpenedRun
@@ -258,7 +258,7 @@ class Member:
         model = idle.pop() if idle else build.model_of_worker(plan.settings, plan.console, plan.model, self.key, name)
         count = counter(model.name)
         messages = [PromptMessage("system", system)] * bool(system) + [PromptMessage("user", prompt)]
-        size = sum(count(message.content) + PER_MESSAGE for message in messages)
+        size = sum(count(message.content) + TOKENS_PER_MESSAGE for message in messages)
         room = min(plan.settings.reply_tokens, model.window // 2) or reply_tokens(model.window)
         if size + room > model.window:
             raise ModelError(

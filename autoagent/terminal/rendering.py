@@ -22,7 +22,7 @@ from autoagent.core.model import Thoughts
 from autoagent.core.task import Status
 from autoagent.terminal import markup
 from autoagent.terminal.palette import Ink, Palette
-from autoagent.text.facts import PURPOSE, facts_in
+from autoagent.text.facts import PURPOSE, parse_facts
 from autoagent.text.figures import counted, duration, money
 from autoagent.text.redaction import MASK, holds_mask
 from autoagent.text.sanitize import cut_to_lines, escape, fold_blanks, script_notes, shorten, shorten_lines, width
@@ -370,7 +370,7 @@ def event_lines(event: events.Event, page: Page) -> Iterator[str]:
         case events.AgentMessage():
             yield page.prose(f"{escape(event.sender)}:", event.text)
         case events.Answered(purpose=purpose) if purpose == PURPOSE:
-            if facts := facts_in(event.text, truncated=event.truncated):
+            if facts := parse_facts(event.text, truncated=event.truncated):
                 yield page.prose("FACTS:", " | ".join(facts))
         case events.Drafted():
             text = f"{event.agree or 'no two'} leave the same files" if event.agree != 1 else "one passes what failed"

@@ -20,7 +20,7 @@ from autoagent.core.commands import Proposal, Question
 from autoagent.core.errors import StateError, StopRun
 from autoagent.core.frozen import dataclass
 from autoagent.core.task import Outcome, Status
-from autoagent.safety.open_questions import HeldQuestion, OpenQuestion, OpenQuestions
+from autoagent.safety.open_questions import LockedQuestion, OpenQuestion, OpenQuestions
 from autoagent.terminal.line_editor import POLL_SECONDS, Watch
 from autoagent.text.sanitize import shorten
 
@@ -54,7 +54,7 @@ THIS_TERMINAL = QuestionSettings()
 class _Wait:
     """The wait for an answer, with a timeout of the user or of the asker. Other terminals see the `shared` question."""
 
-    shared: HeldQuestion | None
+    shared: LockedQuestion | None
     timeout: float | None
     deadline: float  # by the monotonic clock
     by_user: bool
@@ -247,7 +247,7 @@ class SharedQuestions:
         return TimeoutError(f"{reason}.")
 
 
-def _answer_command(question: HeldQuestion) -> str:
+def _answer_command(question: LockedQuestion) -> str:
     return f"autoagent answer {question.id} TEXT"
 
 

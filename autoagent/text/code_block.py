@@ -10,12 +10,12 @@ import re
 
 from autoagent.core.frozen import dataclass
 
-PLACE = "```"  # the placeholder in the object, and the fence around the code
-HIDDEN = "…"  # replaces omitted code; no code begins like this
-QUOTED = f'"{PLACE}"'
+PLACEHOLDER = "```"  # the placeholder in the object, and the fence around the code
+OMITTED = "…"  # replaces omitted code; no code begins like this
+QUOTED = f'"{PLACEHOLDER}"'
 NOTE = (  # for the model
     f"Code does not stand in the object: {QUOTED} takes its place there, and the code follows the object, "
-    f"between {PLACE} lines."
+    f"between {PLACEHOLDER} lines."
 )
 SUFFIXES = ("py", "sh", "js", "ts", "c", "h", "cpp", "rs", "go", "rb", "java", "sql")  # suffixes of code files
 LANGUAGES = (  # languages that a block may name
@@ -51,4 +51,4 @@ def split(text: str) -> tuple[str, CodeBlock] | None:
 def join(reply: str, block: CodeBlock) -> str:
     """Build the reply from an object and a block, as read by `split`."""
     code = block.code if block.code.endswith("\n") or not block.code else f"{block.code}\n"
-    return f"{reply}\n{PLACE}{block.language}\n{code}{PLACE}"
+    return f"{reply}\n{PLACEHOLDER}{block.language}\n{code}{PLACEHOLDER}"

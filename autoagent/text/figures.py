@@ -40,7 +40,7 @@ def ago(then: float, now: float) -> str:
     return "just now"
 
 
-def moment(text: str, now: float) -> float:
+def parse_time(text: str, now: float) -> float:
     """Parse a time such as `18:00` (the next one), `2026-11-23T08:00`, or `2h` from now.
 
     `now` is in seconds since the epoch. Times without a zone are local. Raises ValueError with the reason.
@@ -63,7 +63,7 @@ def moment(text: str, now: float) -> float:
     return found
 
 
-def length_of(text: str) -> timedelta:
+def precision_of(text: str) -> timedelta:
     """Return how long the day, minute or second lasts that a text names, such as 2026-11-24T09:30."""
     if len(text) <= len("2026-11-24"):
         return timedelta(days=1)

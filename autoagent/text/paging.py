@@ -34,11 +34,11 @@ class Page:
     column: int
     last: int
     total: int
-    goes_on: tuple[int, int] | None  # the line and column where the rest begins, or None at the end of the text
+    next_position: tuple[int, int] | None  # the line and column where the rest begins, or None at the end of the text
 
     @property
     def whole(self) -> bool:
-        return self.first == self.column == 1 and self.goes_on is None
+        return self.first == self.column == 1 and self.next_position is None
 
     def note(self, command: str) -> str:
         """Say which part it is and how to go on with `command`, given up to its arguments, or '' if it is complete."""
@@ -48,10 +48,10 @@ class Page:
             return f"[there is no line {self.first:,}: the last one is {self.total:,}]"
         lines = f"lines {self.first:,} to {self.last:,}" if self.last > self.first else f"line {self.first:,}"
         begins = f" from column {self.column:,}" if self.column > 1 else ""
-        if self.goes_on is None:
+        if self.next_position is None:
             return f"[{lines}{begins} of {self.total:,}: the end]"
-        ends = f" up to column {self.goes_on[1] - 1:,}" if self.goes_on[1] > 1 else ""
-        return f"[{lines}{begins}{ends} of {self.total:,}; go on with {command}{_arguments(*self.goes_on)})]"
+        ends = f" up to column {self.next_position[1] - 1:,}" if self.next_position[1] > 1 else ""
+        return f"[{lines}{begins}{ends} of {self.total:,}; go on with {command}{_arguments(*self.next_position)})]"
 
 
 def fill_page(text: str, room: Fits, *, first: int = 1, lines: int | None = None, column: int = 1) -> Page:
@@ -72,10 +72,10 @@ def fill_page(text: str, room: Fits, *, first: int = 1, lines: int | None = None
     last = total if lines is None else min(total, first + lines - 1)
     if room(text[start : ends[last - 1]]):
         end = ends[last - 1]
-    elif fitting := _most(last - first, lambda count: room(text[start : ends[first + count - 2]])):
+    elif fitting := _largest(last - first, lambda count: room(text[start : ends[first + count - 2]])):
         end = ends[first + fitting - 2]
     else:  # not even one line fits
-        end = start + max(1, _most(ends[first - 1] - start, lambda count: room(text[start : start + count])))
+        end = start + max(1, _largest(ends[first - 1] - start, lambda count: room(text[start : start + count])))
     if end == len(text):
         return Page(text[start:], first, column, total, total, None)
     end_line = bisect_right(begins, end)
@@ -84,7 +84,7 @@ def fill_page(text: str, room: Fits, *, first: int = 1, lines: int | None = None
     return Page(text[start:end], first, column, last, total, (end_line, end_column))
 
 
-def _most(limit: int, is_good: Callable[[int], bool]) -> int:
+def _largest(limit: int, is_good: Callable[[int], bool]) -> int:
     """Return the largest good number up to `limit`, or 0. All numbers below a good number must be good."""
     return bisect_left(range(1, limit + 1), True, key=lambda number: not is_good(number))
 
@@ -102,14 +102,14 @@ def keep_ends(text: str, limit: int, count: Count, command: str = "") -> str:
         head = head[:at] if (at := head.rfind("\n")) >= len(head) * _MAX_SNAP else head
         tail = text[len(text) - keep :]
         tail = tail[at + 1 :] if 0 <= (at := tail.find("\n")) < len(tail) * _MAX_SNAP else tail
-        cut = f"{head}\n{_left_out(text, len(head), len(tail), command)}\n{tail}"
+        cut = f"{head}\n{_omission_note(text, len(head), len(tail), command)}\n{tail}"
         if count(cut) <= limit:
             return cut
         keep = keep * 3 // 4
-    return _left_out(text, 0, 0, command)
+    return _omission_note(text, 0, 0, command)
 
 
-def _left_out(text: str, head: int, tail: int, command: str) -> str:
+def _omission_note(text: str, head: int, tail: int, command: str) -> str:
     before, total = text.count("\n", 0, head), text.count("\n") + (not text.endswith("\n"))
     behind = text.count("\n", len(text) - tail) + (not text.endswith("\n")) if tail else 0
     whole_lines = text[head : head + 1] == "\n" and text[len(text) - tail - 1 : len(text) - tail] == "\n"

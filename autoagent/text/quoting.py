@@ -34,7 +34,7 @@ _DIGITS = 10  # of the ID: 40 bits
 _WINDOW = 120  # characters from a bracket to the first letter of a mark's word, and those of the word
 
 _BRACKETS = re.compile("[<\u00ab\u02c2\u1438\u2039\u227a\u2329\u276e\u27e8\u3008\u300a\ufe64\uff1c]")
-_ALIKE = {  # lookalikes of the word's letters in other scripts; Unicode folds compatibility forms
+_LOOKALIKES = {  # lookalikes of the word's letters in other scripts; Unicode folds compatibility forms
     "\u0435": "e", "\u0455": "s", "\u0501": "d", "\u0442": "t", "\u0433": "r", "\u043f": "n",  # Cyrillic
     "\u03c5": "u", "\u03c4": "t", "\u03b5": "e", "\u057d": "u", "\u0578": "n",  # Greek, Armenian
 }  # fmt: skip
@@ -68,18 +68,18 @@ class Marks:
         tag = f"{WORD}-{hashlib.sha256(identity).hexdigest()[:_DIGITS]}"
         return cls(f'<{tag} from "{name_source(source, source_limit)}">', f"</{tag}>")
 
-    def around(self, text: str) -> str:
+    def quote(self, text: str) -> str:
         """Quote an already defused text."""
         return f"{self.opening}\n{text}\n{self.closing}"
 
-    def around_line(self, text: str) -> str:
+    def quote_line(self, text: str) -> str:
         """Quote the text on one line."""
         return f"{self.opening} {' '.join(text.split())} {self.closing}"
 
 
 def mark_untrusted(text: str, source: str, *, run: str = "", step: int = 0) -> str:
     """Return the text defused and between its marks."""
-    return Marks.of(text, source, run=run, step=step).around(defuse(text))
+    return Marks.of(text, source, run=run, step=step).quote(defuse(text))
 
 
 def split(text: str) -> list[tuple[str, Marks | None]]:
@@ -129,4 +129,4 @@ def name_source(source: str, limit: int = MAX_SOURCE_CHARACTERS) -> str:
 def _letters(char: str) -> str:
     """Return the plain lower-case letters a character stands for, or '' if it is no letter."""
     folded = unicodedata.normalize("NFKD", char).casefold()
-    return "".join(_ALIKE.get(letter, letter) for letter in folded if letter.isalpha())
+    return "".join(_LOOKALIKES.get(letter, letter) for letter in folded if letter.isalpha())

@@ -22,7 +22,7 @@ MASK_NOTE = f"{MASK} stands for a secret that is shown nowhere; files and progra
 MIN_CHARACTERS = 8  # a shorter value would mask ordinary words
 _MAX_WORD_LETTERS = 14  # a longer run may be random
 _MAX_PLAIN_WORDS = 3  # more of them may be a passphrase
-_STAND_INS = frozenset({
+_PLACEHOLDER_WORDS = frozenset({
     "your", "my", "key", "keys", "token", "secret", "password", "pass", "api", "auth", "not", "none", "no", "required",
     "needed", "dummy", "fake", "sample", "example", "test", "placeholder", "change", "changeme", "insert", "replace",
     "here", "empty", "unused",
@@ -71,11 +71,13 @@ def is_placeholder(value: str) -> bool:
 def _is_made_of_placeholders(value: str) -> bool:
     """Return whether a value of any length consists of placeholder words."""
     words = re.findall(r"[^\W_]+", value)
-    plain = all(_is_plain(word) for word in words)
-    return plain and (len(words) <= _MAX_PLAIN_WORDS or not _STAND_INS.isdisjoint(word.lower() for word in words))
+    plain = all(_is_plain_word(word) for word in words)
+    return plain and (
+        len(words) <= _MAX_PLAIN_WORDS or not _PLACEHOLDER_WORDS.isdisjoint(word.lower() for word in words)
+    )
 
 
-def _is_plain(word: str) -> bool:
+def _is_plain_word(word: str) -> bool:
     """Return whether it looks like a word in a usual case, or repeats one character as `xxxx` does."""
     if len(word) > 3 and len(set(word)) == 1:
         return True
@@ -144,4 +146,4 @@ def _is_placeholder_password(user: str, password: str) -> bool:
     words = re.findall(r"[^\W_]+", password.lower())
     if password == user or len(set("".join(words) or password)) == 1:  # the second: `xxxx`, `***`
         return True
-    return bool(_VARIABLE.fullmatch(password) or (words and _STAND_INS.issuperset(words)))
+    return bool(_VARIABLE.fullmatch(password) or (words and _PLACEHOLDER_WORDS.issuperset(words)))

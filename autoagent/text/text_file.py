@@ -59,7 +59,7 @@ def is_there(path: Path) -> bool:
         raise SettingsError(f"{shorten(str(path), _MAX_PATH_CHARACTERS)}: cannot be read: {error.strerror}.") from error
 
 
-def check_not_of_others(path: Path) -> None:
+def check_not_writable_by_others(path: Path) -> None:
     """Raise SettingsError if others may write to a settings file, as it can run programs as the user."""
     if is_there(path) and any(_others_write(place.stat()) for place in (path, path.parent)):
         raise SettingsError(f"{path}: others may have written it: review it, then chmod go-w it and its folder.")

@@ -24,8 +24,8 @@ Count = Callable[[str], int]
 _MAX_CACHED_COUNTS = 2000  # as recalled memories are counted several times per step
 _MAX_CACHED_CHARACTERS = 2000  # longer texts are not cached
 
-PER_CALL = 16  # overhead per tool call: its id, here and with its result, and the marks
-PER_MESSAGE = 4  # overhead per message: role and marks, at most this much in every chat format we met
+TOKENS_PER_CALL = 16  # overhead per tool call: its id, here and with its result, and the marks
+TOKENS_PER_MESSAGE = 4  # overhead per message: role and marks, at most this much in every chat format we met
 IMAGE_TOKENS = 1000  # endpoints count 85 to 1,600 for an image of usual size
 
 # An encoding is defined by its ranks (from the package) and its pattern (here).
@@ -41,12 +41,12 @@ _PATTERNS = {
     ),
 }
 
-_RECENT = ("gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "gpt-6", "chatgpt", "o1", "o3", "o4")  # of OpenAI's
+_O200K_MODELS = ("gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "gpt-6", "chatgpt", "o1", "o3", "o4")  # of OpenAI's
 
 
 def counter(model: str) -> Count:
     """Return the counting function for a model. It loads its encoding at the first text (0.1 s)."""
-    name = "o200k_base" if model.startswith(_RECENT) else "cl100k_base"
+    name = "o200k_base" if model.startswith(_O200K_MODELS) else "cl100k_base"
 
     def count(text: str) -> int:
         return _byte_pairs(name).count(valid_text(text)) if text else 0

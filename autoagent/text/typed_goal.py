@@ -33,7 +33,7 @@ def parse_goal(line: str) -> Goal:
         if end < 0:
             break
         text, check = line[:end].strip(), line[end + len(_MARK) :].strip()
-        if text and _runs(check):
+        if text and _is_runnable(check):
             return Goal(text.replace(_LITERAL, _MARK), check)
     return Goal(line.strip().replace(_LITERAL, _MARK))
 
@@ -73,7 +73,7 @@ def check_note(line: str, goal: Goal) -> str:
     return ""
 
 
-def _runs(check: str) -> bool:
+def _is_runnable(check: str) -> bool:
     """Return whether this is a shell command whose first program exists."""
     lexer = shlex.shlex(check, posix=False, punctuation_chars="();&|")
     lexer.whitespace_split = True
@@ -84,10 +84,12 @@ def _runs(check: str) -> bool:
     first = next((word for word in words if not _BEFORE_A_PROGRAM.fullmatch(word)), "")
     if not first or _ARROWS & set(words):
         return False
-    return _sh("-n", "-c", check) and (first.startswith(("./", "../")) or _sh("-c", 'command -v -- "$1"', "sh", first))
+    return _shell_succeeds("-n", "-c", check) and (
+        first.startswith(("./", "../")) or _shell_succeeds("-c", 'command -v -- "$1"', "sh", first)
+    )
 
 
-def _sh(*arguments: str) -> bool:
+def _shell_succeeds(*arguments: str) -> bool:
     try:
         done = subprocess.run(  # noqa: S603 - it reads what the user has typed, and runs none of it
             [_SHELL, *arguments], capture_output=True, stdin=subprocess.DEVNULL, timeout=_SHELL_SECONDS

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoagent.core.errors import SettingsError
 from autoagent.text import code_block
-from autoagent.text.text_file import check_not_of_others, is_there, read_text
+from autoagent.text.text_file import check_not_writable_by_others, is_there, read_text
 from autoagent_mcp.folder import listed_file, users_file
 from autoagent_mcp.tool_servers import MAX_FILES, ServerEntry, digest_of
 
@@ -85,7 +85,7 @@ def listed_servers(
     """
     folder, own, listed = place.folder, users_file(place), listed_file(place)
     workspace = folder / place.setting("workspace")
-    check_not_of_others(own)
+    check_not_writable_by_others(own)
     for path in [own, listed] if named else [own]:
         for entry in read_servers(path, path.parent, os.environ, [workspace], tell):
             yield entry, bool(entry.places)

@@ -6,7 +6,7 @@ import pytest
 from driver import FINISH, GOAL, Home
 from server import Fault, Request, ScriptedServer, command
 
-from autoagent.text.tokens import PER_MESSAGE, counter
+from autoagent.text.tokens import TOKENS_PER_MESSAGE, counter
 
 COUNT = counter("")
 SMALL = 8192
@@ -30,7 +30,7 @@ def tokens(request: Request) -> int:
     tools = str(request.body.get("tools", ""))
     calls = "".join(str(message.get("tool_calls", "")) for message in request.body["messages"])
     texts = [message["content"] or "" for message in request.body["messages"]]
-    return sum(COUNT(text) + PER_MESSAGE for text in texts) + COUNT(calls) + COUNT(tools)
+    return sum(COUNT(text) + TOKENS_PER_MESSAGE for text in texts) + COUNT(calls) + COUNT(tools)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import codecs
 import difflib
 
 from autoagent.core.frozen import dataclass
-from autoagent.text.file_forms import mark_of
+from autoagent.text.file_formats import byte_order_mark
 
 _REPLACEMENT = "\ufffd"
 _CONTEXT_LINES = 3  # unchanged, around a change
@@ -39,7 +39,7 @@ class Decoded:
 
 def decode(data: bytes, *, whole: bool = True) -> Decoded | None:
     """Decode the bytes, or return None for binary data. Unless `whole`, the last character may be incomplete."""
-    mark, encoding = mark_of(data)
+    mark, encoding = byte_order_mark(data)
     if mark:
         return _decoded(data[len(mark) :], encoding, mark, whole)
     if b"\0" in data:

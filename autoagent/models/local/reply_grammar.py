@@ -28,12 +28,12 @@ _NAME = r'[^"\\\x00-\x1f]+'
 _RULES = (
     r'block: LANGUAGE "\n" code',
     f"LANGUAGE: /({'|'.join(code_block.LANGUAGES)})?/",  # otherwise models write an object like the reply here
-    rf"code[lazy]: /[^{code_block.HIDDEN}`]([^\n]|\n[^`])*\n{code_block.PLACE}/",
+    rf"code[lazy]: /[^{code_block.OMITTED}`]([^\n]|\n[^`])*\n{code_block.PLACEHOLDER}/",
     rf"CODE_FILE: /{_NAME}\.({'|'.join(code_block.SUFFIXES)})/",
     rf"JSON_FILE: /{_NAME}\.json/",
     rf"OTHER_FILE: /{_NAME}/ & ~CODE_FILE & ~JSON_FILE",
     # JSON strings; one that begins like a block would be taken for one
-    rf'UNFENCED: /"{_LETTER}*"/ & ~/"{code_block.PLACE}(?s:.*)/',
+    rf'UNFENCED: /"{_LETTER}*"/ & ~/"{code_block.PLACEHOLDER}(?s:.*)/',
     rf'JSON_TEXT: /"[{{\[]{_LETTER}*[}}\]](\\n)?"/',
 )
 
@@ -62,7 +62,7 @@ def _call_grammar(spec: CommandSpec) -> str:
             if value.get("type") == "string" and "enum" not in value:
                 value["pattern"] = _UNFENCED
         return f"{begin} {_json_grammar(arguments)} {_literal(_END)}"
-    placeholder = {code.name: _literal(json.dumps(code_block.PLACE))}
+    placeholder = {code.name: _literal(json.dumps(code_block.PLACEHOLDER))}
     if code.code == CODE:
         return f"{begin} {_arguments_grammar(spec, placeholder)} {_BLOCK}"
     assert file is not None, f"{spec.name} declares the text of a file and no file"
@@ -108,4 +108,4 @@ def _json_grammar(schema: Mapping[str, Any]) -> str:
 _literal = json.dumps  # the format writes a literal as JSON does
 _BEGIN = '{"command": {"name": "'
 _END = "}}"
-_BLOCK = f"{_literal(_END + chr(10) + code_block.PLACE)} block"
+_BLOCK = f"{_literal(_END + chr(10) + code_block.PLACEHOLDER)} block"

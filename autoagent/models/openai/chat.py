@@ -27,7 +27,7 @@ from autoagent.models.openai.capabilities import Capability
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.refusals import Refused
 from autoagent.models.openai.response import ResponseParts, tokens_in
-from autoagent.text.tokens import PER_MESSAGE
+from autoagent.text.tokens import TOKENS_PER_MESSAGE
 
 UNKNOWN_WINDOW = 8192  # tokens, if neither the table nor the server knows the window
 
@@ -344,7 +344,7 @@ class OpenAIModel:
         reported = answer.usage or {}
         prompt, completion = tokens_in(reported.get("prompt_tokens")), tokens_in(reported.get("completion_tokens"))
         if not prompt:  # a prompt always has tokens
-            prompt = sum(self._count(message.content) + PER_MESSAGE for message in messages)
+            prompt = sum(self._count(message.content) + TOKENS_PER_MESSAGE for message in messages)
             prompt += sum(self._count(call.name + call.arguments) for message in messages for call in message.calls)
             prompt += self._count(json.dumps(parameters["tools"])) if "tools" in parameters else 0
         if completion is None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from autoagent.text.file_forms import MAX_CHARACTERS, digest, form_error
+from autoagent.text.file_formats import MAX_CHARACTERS, digest, format_error
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from autoagent.text.file_forms import MAX_CHARACTERS, digest, form_error
     ],
 )  # fmt: skip
 def test_a_well_formed_text_has_no_error(path: str, text: str) -> None:
-    assert form_error(path, text) == ""
+    assert format_error(path, text) == ""
 
 
 @pytest.mark.parametrize(
@@ -34,17 +34,17 @@ def test_a_well_formed_text_has_no_error(path: str, text: str) -> None:
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(path: str, text: str, error: str) -> None:
-    assert re.fullmatch(error, form_error(path, text))
+    assert re.fullmatch(error, format_error(path, text))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, f'["{"x" * MAX_CHARACTERS}"'])
 def test_of_what_is_too_deep_or_too_long_nothing_is_told(text: str) -> None:
-    assert form_error("a.json", text) == ""
+    assert format_error("a.json", text) == ""
 
 
 @pytest.mark.parametrize("path", ["a.py", "a.toml", "a.yaml"])
 def test_deep_nesting_ends_nothing(path: str) -> None:
-    assert isinstance(form_error(path, "a = " + "[" * 50_000), str)
+    assert isinstance(format_error(path, "a = " + "[" * 50_000), str)
 
 
 @pytest.mark.parametrize(

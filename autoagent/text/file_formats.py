@@ -20,12 +20,12 @@ _MAX_KEY_PARTS = 1000  # of a dotted key; tomllib takes memory for the square of
 _DEFINITION = re.compile(r"^(?:async +)?(?:def|class) +(\w+)", re.MULTILINE)
 
 
-def form_error(path: str, text: str) -> str:
+def format_error(path: str, text: str) -> str:
     """Describe the error in the text of a file, such as "is not valid JSON: Expecting value, line 1".
 
     Return '' for a well-formed or blank text, a text too long or too deeply nested to check, and other kinds of file.
     """
-    name = form_of(path, text)
+    name = format_of(path, text)
     if not name:
         return ""
     find_error = _FORMS[PurePosixPath(path).suffix.lower()][1]
@@ -52,7 +52,7 @@ def definitions_lost(path: str, old: str, new: str) -> list[str]:
 
 def _normalized(path: str, text: str) -> str:
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-        match form_of(path, text):
+        match format_of(path, text):
             case "JSON":
                 return json.dumps(json.loads(text), sort_keys=True)
             case "Python":
@@ -72,8 +72,8 @@ def _code_and_comments(text: str) -> str:
     return "\n".join([code, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
 
 
-def form_of(path: str, text: str) -> str:
-    """Return the form that `form_error` would check, such as "JSON", or ''."""
+def format_of(path: str, text: str) -> str:
+    """Return the form that `format_error` would check, such as "JSON", or ''."""
     name, _ = _FORMS.get(PurePosixPath(path).suffix.lower(), ("", None))
     return "" if len(text) > MAX_CHARACTERS or not text.strip() else name
 
@@ -145,6 +145,6 @@ _ENCODINGS = {  # longest first: the mark of UTF-32-LE begins with that of UTF-1
 }
 
 
-def mark_of(data: bytes) -> tuple[bytes, str]:
+def byte_order_mark(data: bytes) -> tuple[bytes, str]:
     """Return the byte order mark at the beginning and its encoding. Both empty without a mark."""
     return next(((mark, name) for mark, name in _ENCODINGS.items() if data.startswith(mark)), (b"", ""))
