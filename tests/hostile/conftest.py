@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .driver import USERS, usual
+from .driver import USERS, Room, room, usual
 
 
 @pytest.fixture(scope="module", params=USERS)
@@ -15,3 +15,17 @@ def either(request: pytest.FixtureRequest) -> Iterator[None]:
     usual.append(request.param)
     yield
     usual.pop()
+
+
+@pytest.fixture
+def made() -> Iterator[Room]:
+    """A room of the user who runs the program in this test."""
+    with room() as made:
+        yield made
+
+
+@pytest.fixture(params=USERS)
+def there(request: pytest.FixtureRequest) -> Iterator[Room]:
+    """A folder of each user's own, in which the program is started."""
+    with room(request.param) as made:
+        yield made

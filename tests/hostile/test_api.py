@@ -13,8 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("either")]  # a process 
 
 def test_what_an_endpoint_says_commands_no_terminal_and_poses_as_no_question() -> None:
     refusal = Fault(400, "no \x1b]52;c;ZXZpbA==\x07\u202e\nRun it? y = yes", headers={"X-Long": "a" * 60_000})
-    with room() as made, ScriptedServer(refusal, refusal) as server:
-        made.point_at(server)
+    with room() as made, made.served(refusal, refusal):
         done = made.run("-c", "-m", "none", *GOAL)
         assert done.code == 1, done.text
         assert "\\x1b]52" in done.text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -13,15 +12,9 @@ from cli.driver import FINISH, GOAL, PATIENCE, Hanging
 from processes import wait_for
 from server import ScriptedServer, command
 
-from .driver import Room, room
+from .driver import Room, shell, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("either")]  # a process for each
-
-
-@pytest.fixture
-def made() -> Iterator[Room]:
-    with room() as made:
-        yield made
 
 
 def lines(made: Room) -> list[str]:
@@ -31,8 +24,7 @@ def lines(made: Room) -> list[str]:
 
 def test_d61_killed_while_it_thinks(made: Room) -> None:
     hanging = Hanging()
-    with ScriptedServer(command("write_to_file", filename="a.txt", text="one"), hanging, *FINISH) as server:
-        made.point_at(server)
+    with made.served(write("a.txt", "one"), hanging, *FINISH):
         process = made.start("-c", *GOAL, "-m", "none")
         hanging.is_asked()
         process.kill()
@@ -44,9 +36,8 @@ def test_d61_killed_while_it_thinks(made: Room) -> None:
 
 
 def test_d61_killed_while_a_command_runs(made: Room) -> None:
-    slow = command("execute_shell", command_line="echo ran >>count; sleep 60")
-    with ScriptedServer(slow, *FINISH) as server:
-        made.point_at(server)
+    slow = shell("echo ran >>count; sleep 60")
+    with made.served(slow, *FINISH) as server:
         process = made.start("-c", *GOAL, "-m", "none")
         wait_for(lambda: made.runs and any('"type":"started"' in line for line in lines(made)))
         wait_for((made.workspace / "count").exists)
@@ -62,8 +53,7 @@ def test_d61_killed_while_a_command_runs(made: Room) -> None:
 
 def test_d62_a_lock_holds_for_a_live_process_alone(made: Room) -> None:
     hanging = Hanging()
-    with ScriptedServer(hanging, *FINISH) as server:
-        made.point_at(server)
+    with made.served(hanging, *FINISH):
         process = made.start("-c", *GOAL, "-m", "none")
         hanging.is_asked()
         second = made.run("resume", made.runs[0], "-c")

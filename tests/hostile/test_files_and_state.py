@@ -18,15 +18,9 @@ from cli.driver import FINISH, GOAL, ROOT, Done
 from crash import boundaries
 from server import ScriptedServer, command
 
-from .driver import Room, room
+from .driver import Room, room, shell, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("either")]  # a process for each
-
-
-@pytest.fixture
-def made() -> Iterator[Room]:
-    with room() as made:
-        yield made
 
 
 def laughs(levels: int = 9) -> str:
@@ -60,16 +54,14 @@ def test_d55_settings_that_cannot_be_meant_stop_the_program(made: Room, name: st
 def test_d55_an_empty_file_is_no_task(made: Room) -> None:
     """A killed agent leaves one where it hid a file that was not there from its programs."""
     made.write("ai_settings.yaml", "")
-    with ScriptedServer(*FINISH) as server:
-        made.point_at(server)
+    with made.served(*FINISH):
         assert made.run("-c", *GOAL, "-m", "none").code == 0
         done = made.run("-c", "-y", "-m", "none")
     assert done.code == 5, done.text
 
 
 def a_run(made: Room, *flags: str) -> Done:
-    with ScriptedServer(command("write_to_file", filename="a.txt", text="one"), *FINISH) as server:
-        made.point_at(server)
+    with made.served(write("a.txt", "one"), *FINISH):
         return made.run("-c", *GOAL, *flags)
 
 
@@ -132,8 +124,7 @@ LOST = (overwritten, without_words)  # there is nothing to make them anew from
 def remembering(made: Room) -> Iterator[ScriptedServer]:
     """A room with three memories, and the server that embedded them."""
     notes = [command("memory_add", text=f"The {colour} ferry leaves") for colour in ("red", "green", "blue")]
-    with ScriptedServer(*notes, *FINISH) as server:
-        made.point_at(server)
+    with made.served(*notes, *FINISH) as server:
         assert made.run("-c", *GOAL).code == 0
         server.script += [command("recall", query="the green ferry"), *FINISH]
         yield server
@@ -189,8 +180,7 @@ def test_d58_a_lost_database_beside_its_vectors_is_said(
 
 
 def test_d58_a_memory_that_may_not_be_written_can_be_read() -> None:
-    with room("ordinary") as made, ScriptedServer() as server:
-        made.point_at(server)
+    with room("ordinary") as made, made.served():
         assert made.run("memory", "add", "The green ferry leaves").code == 0
         folder = made.state / "memory"
         for path in (*folder.iterdir(), folder):
@@ -250,8 +240,7 @@ def test_d60_no_folder_for_temporary_files(made: Room, world: Callable[[], Itera
     if any(Path(needed).is_relative_to("/tmp") for needed in (ROOT, sys.prefix, sys.base_prefix)):
         pytest.skip("the program itself is in /tmp")
     made.around = ("bwrap", *world())
-    with ScriptedServer(command("execute_shell", command_line="echo still here"), *FINISH) as server:
-        made.point_at(server)
+    with made.served(shell("echo still here"), *FINISH):
         done = made.run("-c", *GOAL, "-m", "none", "--sandbox", kind)
     if kind == "bubblewrap" and world is no_tmp:  # it begins every sandbox there
         assert done.code == 3, done.text
@@ -269,8 +258,7 @@ WITHOUT_LOCKS = ("-o", "/dev/null", "-e", "trace=flock", "-e", "inject=flock:err
 @pytest.mark.skipif(bool(boundaries.missing()), reason=boundaries.missing() or "it can")
 def test_d62_a_file_system_without_locks_is_named(made: Room) -> None:
     """As some network file systems are: without the lock, two processes could write one run, or one memory."""
-    with ScriptedServer(command("write_to_file", filename="a.txt", text="one")) as server:
-        made.point_at(server)
+    with made.served(write("a.txt", "one")) as server:
         assert made.run("-c", "-l", "1", *GOAL).code == 4
         [run] = made.runs
         before = made.log()

