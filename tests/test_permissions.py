@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,25 +69,46 @@ class Script:
         self.discarded += 1
 
 
-def outcome(stop: pytest.ExceptionInfo[StopRun]) -> str:
+def ended_by(act: Callable[[], object]) -> str:
+    """Return the status with which the act ends the run."""
+    with pytest.raises(StopRun) as stop:
+        act()
     return stop.value.outcome.status
 
 
 # The grammar -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("line", "count"),
-    [("y", 1), ("Y", 1), ("  y  ", 1), ("yes", 1), (" Yes ", 1), ("YES", 1), ("y -1", 1), ("y -5", 5), ("Y  -5", 5),
-     ("y-2", 2), ("y - 2", 2), ("yes -3", 3), ("y -007", 7), ("y -9999", 9999)],
-)  # fmt: skip
-def test_authorizations(line: str, count: int) -> None:
-    assert read_answer(line) == UserAnswer("run", count)
+MEANINGS: dict[UserAnswer, Sequence[str]] = {
+    UserAnswer("run", 1): ("y", "Y", "  y  ", "yes", " Yes ", "YES", "y -1"),
+    UserAnswer("run", 2): ("y-2", "y - 2"),
+    UserAnswer("run", 3): ("yes -3",),
+    UserAnswer("run", 5): ("y -5", "Y  -5"),
+    UserAnswer("run", 7): ("y -007",),
+    UserAnswer("run", 9999): ("y -9999",),
+    UserAnswer("stop"): ("n", " N ", "no", "No", "exit", "QUIT", "q", "/quit"),
+    UserAnswer("again"): ("", "   ", "\t"),
+    UserAnswer("again", text="y runs it; anything else that you type is feedback."): (
+        "ok", "Yep!", "sure", "ok, run it", "yes please", "go ahead", "OK then.", "do it",
+    ),
+    UserAnswer("edit"): ("e",),
+    UserAnswer("whole"): ("D",),
+    UserAnswer("always"): (" a ",),
+    UserAnswer("explain"): ("?",),
+    UserAnswer("rule", text="write_to_file"): ("a write_to_file",),
+    UserAnswer("rule", text="execute_shell:git status"): ("A execute_shell:git status",),
+    UserAnswer("rule", text="google:x"): ("a google:x",),
+    UserAnswer("rule", text="write_to_file:Notes/*"): ("  a  write_to_file:Notes/*  ",),
+    UserAnswer("word", text="cost"): ("/cost", " /COST "),
+    UserAnswer("word", text="continuous 5"): ("/continuous 5",),
+    UserAnswer("word", text="nothing there"): ("/nothing there",),
+    UserAnswer("word"): ("/",),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("line", ["n", " N ", "no", "No", "exit", "QUIT"])
-def test_what_stops(line: str) -> None:
-    assert read_answer(line) == UserAnswer("stop")
+@pytest.mark.parametrize(("line", "answer"), [(line, answer) for answer, lines in MEANINGS.items() for line in lines])
+def test_what_a_line_means(line: str, answer: UserAnswer) -> None:
+    assert read_answer(line) == answer
 
 
 @pytest.mark.parametrize(
@@ -101,52 +122,25 @@ def test_what_only_looks_like_an_answer_is_asked_again_with_a_reason(line: str) 
     assert answer.kind == "again" and answer.text
 
 
-@pytest.mark.parametrize("line", ["ok", "Yep!", "sure", "ok, run it", "yes please", "go ahead", "OK then.", "do it"])
-def test_words_that_mean_yes_are_asked_again(line: str) -> None:
-    assert read_answer(line) == UserAnswer("again", text="y runs it; anything else that you type is feedback.")
-
-
-@pytest.mark.parametrize("line", ["", "   ", "\t"])
-def test_blank_is_asked_again(line: str) -> None:
-    assert read_answer(line) == UserAnswer("again")
-
-
 @pytest.mark.parametrize(
     "line",
     ["use b.txt instead", "yes, but use b.txt", "y, but use b.txt", "you should stop", "no, use b.txt", "yesterday",
      "nothing of this", "n -", "é", "у меня есть идея", "5", "-5", "ok, use b.txt", "do it again",
-     "run the tests", "x" * 1_000_000],
+     "run the tests", "x" * 1_000_000, "a better idea: use b.txt", "a file", "a: b", "a note: x",
+     "write_to_file:notes/*", "/etc/passwd is not yours"],
 )  # fmt: skip
 def test_everything_else_is_feedback(line: str) -> None:
     assert read_answer(f" {line} ") == UserAnswer("feedback", text=line)
 
 
-@pytest.mark.parametrize(("line", "kind"), [("e", "edit"), ("D", "whole"), (" a ", "always"), ("?", "explain")])
-def test_letters(line: str, kind: str) -> None:
-    assert read_answer(line).kind == kind
-
-
 def test_other_keys() -> None:
     assert read_answer("go -3", yes="go", no="q") == UserAnswer("run", 3)
     assert read_answer("q", yes="go", no="q") == UserAnswer("stop")
+    assert read_answer("q", yes="q") == UserAnswer("run", 1)
     assert read_answer("going home", yes="go", no="q").kind == "feedback"
     assert {read_answer(line, yes="go", no="q").kind for line in ("y", "yes", "y -5", "n", "no")} == {"again"}
     assert read_answer("e", yes="e", no="q") == UserAnswer("run", 1)
     assert read_answer("j", yes="j", no="j") == UserAnswer("stop"), "one key for both runs nothing"
-
-
-@pytest.mark.parametrize(
-    ("line", "rule"),
-    [("a write_to_file", "write_to_file"), ("A execute_shell:git status", "execute_shell:git status"),
-     ("a google:x", "google:x"), ("  a  write_to_file:Notes/*  ", "write_to_file:Notes/*")],
-)  # fmt: skip
-def test_rules(line: str, rule: str) -> None:
-    assert read_answer(line) == UserAnswer("rule", text=rule)
-
-
-@pytest.mark.parametrize("line", ["a better idea: use b.txt", "a file", "a: b", "a note: x", "write_to_file:notes/*"])
-def test_words_that_are_no_rule_are_feedback(line: str) -> None:
-    assert read_answer(line).kind == "feedback"
 
 
 # Asking ----------------------------------------------------------------------------------------------------------
@@ -158,9 +152,7 @@ def test_an_authorization_in_advance_holds_for_that_many_commands() -> None:
     assert [ask.decide(PROPOSAL).allowed for _ in range(3)] == [True, True, True]
     assert terminal.asked == 1
     assert terminal.said == ["Authorized in advance; 1 more to come.", "Authorized in advance; the last one."]
-    with pytest.raises(StopRun) as stop:
-        ask.decide(PROPOSAL)
-    assert outcome(stop) == "stopped"
+    assert ended_by(lambda: ask.decide(PROPOSAL)) == "stopped"
 
 
 def test_a_mistyped_authorization_runs_nothing_and_reaches_nobody() -> None:
@@ -170,16 +162,12 @@ def test_a_mistyped_authorization_runs_nothing_and_reaches_nobody() -> None:
 
 
 def test_the_end_of_input_is_nobody_to_answer() -> None:
-    with pytest.raises(StopRun) as stop:
-        InteractiveAuthorizer(Script("")).decide(PROPOSAL)
-    assert outcome(stop) == "unanswered"
+    assert ended_by(lambda: InteractiveAuthorizer(Script("")).decide(PROPOSAL)) == "unanswered"
 
 
 def test_ctrl_c_comes_back_to_the_question_and_a_second_one_ends() -> None:
     terminal = Script(CTRL_C, "?", CTRL_C, "d", CTRL_C, CTRL_C)
-    with pytest.raises(StopRun) as stop:
-        InteractiveAuthorizer(terminal).decide(PROPOSAL)
-    assert outcome(stop) == "interrupted"
+    assert ended_by(lambda: InteractiveAuthorizer(terminal).decide(PROPOSAL)) == "interrupted"
     assert terminal.shown == 1
     assert terminal.said[0] == "Nothing was run. Ctrl-C again saves and stops."
     assert "risk: write" in terminal.said[1]
@@ -192,8 +180,7 @@ def test_always_holds_for_that_command_alone_until_ctrl_c() -> None:
     other = Proposal(Call("2", "delete_file", {}), CommandSpec("delete_file", "Delete", "files", "irreversible"))
     assert ask.decide(other) == Verdict(False, "user", "other feedback")
     assert ask.interrupted() == ""
-    with pytest.raises(StopRun):
-        ask.decide(PROPOSAL)
+    assert ended_by(lambda: ask.decide(PROPOSAL)) == "stopped"
 
 
 # Warnings and rules ----------------------------------------------------------------------------------------------
@@ -217,8 +204,7 @@ def test_a_count_at_a_warning_holds_for_the_calls_after_it_that_have_none() -> N
     terminal = Script("y -2", "n")
     ask = InteractiveAuthorizer(terminal)
     assert ask.decide(WARNED).allowed and ask.decide(PROPOSAL).by == "user (in advance)"
-    with pytest.raises(StopRun):
-        ask.decide(WARNED)
+    assert ended_by(lambda: ask.decide(WARNED)) == "stopped"
 
 
 def test_who_drops_a_memory_takes_back_what_was_authorized_in_advance() -> None:
@@ -331,9 +317,7 @@ def test_edits_that_cannot_be_read(line: str) -> None:
 
 @pytest.mark.parametrize(("answers", "status"), [(["n"], "stopped"), ([CTRL_C], "interrupted"), ([], "unanswered")])
 def test_an_interruption_can_end_the_run(answers: Sequence[str], status: str) -> None:
-    with pytest.raises(StopRun) as stop:
-        InteractiveAuthorizer(Script(*answers)).interrupted()
-    assert outcome(stop) == status
+    assert ended_by(lambda: InteractiveAuthorizer(Script(*answers)).interrupted()) == status
 
 
 def test_an_interruption_can_carry_feedback_but_no_authorization() -> None:
@@ -341,8 +325,7 @@ def test_an_interruption_can_carry_feedback_but_no_authorization() -> None:
     ask = InteractiveAuthorizer(terminal)
     assert ask.interrupted() == "look at b.txt first"
     assert len(list(filter(None, terminal.said))) == 2
-    with pytest.raises(StopRun):
-        ask.decide(PROPOSAL)
+    assert ended_by(lambda: ask.decide(PROPOSAL)) == "unanswered"
 
 
 # Others ----------------------------------------------------------------------------------------------------------
@@ -358,17 +341,14 @@ class Broken:
 
 def test_continuous_mode_allows_everything() -> None:
     assert ContinuousAuthorizer().decide(PROPOSAL).allowed
-    with pytest.raises(StopRun) as stop:
-        ContinuousAuthorizer().interrupted()
-    assert outcome(stop) == "interrupted"
+    assert ended_by(lambda: ContinuousAuthorizer().interrupted()) == "interrupted"
     assert ContinuousAuthorizer(InteractiveAuthorizer(Script("slower"))).interrupted() == "slower"
 
 
 def test_an_authorizer_that_fails_has_refused() -> None:
     reason = "Whether this may run could not be decided (OSError: disk on fire)."
     assert FailClosedAuthorizer(Broken()).decide(PROPOSAL) == Verdict(False, "fault", reason)
-    with pytest.raises(StopRun):
-        FailClosedAuthorizer(InteractiveAuthorizer(Script("n"))).decide(PROPOSAL)
+    assert ended_by(lambda: FailClosedAuthorizer(InteractiveAuthorizer(Script("n"))).decide(PROPOSAL)) == "stopped"
     with pytest.raises(KeyboardInterrupt):
         FailClosedAuthorizer(_Interrupting()).decide(PROPOSAL)
 
@@ -383,29 +363,14 @@ def test_what_was_authorized_in_advance_is_forfeited_at_an_interruption(answer: 
     ask = InteractiveAuthorizer(Script("y -9", answer, "n"))
     assert ask.decide(PROPOSAL).allowed
     assert FailClosedAuthorizer(ask).interrupted() == answer
-    with pytest.raises(StopRun):
-        ask.decide(PROPOSAL)
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [("/cost", "cost"), (" /COST ", "cost"), ("/continuous 5", "continuous 5"), ("/nothing there", "nothing there"),
-     ("/", "")],
-)  # fmt: skip
-def test_words_behind_a_slash(line: str, text: str) -> None:
-    assert read_answer(line) == UserAnswer("word", text=text)
-    assert read_answer("/etc/passwd is not yours").kind == "feedback"
-    assert {read_answer(line).kind for line in ("q", "/quit")} == {"stop"}
-    assert read_answer("q", yes="q") == UserAnswer("run", 1)
+    assert ended_by(lambda: ask.decide(PROPOSAL)) == "stopped"
 
 
 def test_continuous_from_a_question_on_asks_about_warnings_and_ends_with_ctrl_c() -> None:
     ask = InteractiveAuthorizer(terminal := Script("/continuous", "n", "", "/ask", "n"))
     assert [ask.decide(PROPOSAL).allowed for _ in range(3)] == [True, True, True]
-    with pytest.raises(StopRun):
-        ask.decide(WARNED)
+    assert ended_by(lambda: ask.decide(WARNED)) == "stopped"
     assert terminal.asked == 2
     ask.interrupted()
-    with pytest.raises(StopRun):
-        ask.decide(PROPOSAL)
+    assert ended_by(lambda: ask.decide(PROPOSAL)) == "stopped"
     assert "Every command is asked about." in terminal.said
