@@ -27,36 +27,78 @@ def lets(rule: str, first: str) -> bool:
     return Rulebook(SPECS.values()).matches(parsed, Call("1", found.name, {found.parameters[0].name: first}))
 
 
-# Paths -----------------------------------------------------------------------------------------------------------
+DOCS = "browse_website:https://docs.python.org/*"
+PYTHON = "browse_website:https://*.python.org/*"
 
+LET_THROUGH = {  # by rule, the first arguments of calls
+    "write_to_file": ["anything"],
+    "write_to_file:notes/*": ["notes/a.md", "./notes//a.md", "x/../notes/a.md"],
+    "write_to_file:notes/**": ["notes/2026/11/a.md"],
+    "write_to_file:./notes/*": ["notes/a.md"],
+    "write_to_file:*.md": ["a.md"],
+    "write_to_file:report.md": ["report.md"],
+    "write_to_file:a[1].md": ["a[1].md"],
+    "execute_shell:git status": ["git status", "  git   status "],
+    "execute_shell:git log *": ["git log --oneline -5 src/a.py"],
+    "execute_shell:ls | wc -l": ["ls | wc -l"],
+    "execute_shell:pytest*": ["pytest tests/test_a.py::test_b"],
+    DOCS: ["https://docs.python.org/3/library/re.html#module-re", "https://DOCS.python.org"],
+    PYTHON: ["https://docs.python.org/3/"],
+    "browse_website:http://127.0.0.1:8000/*": ["http://127.0.0.1:8000/a?b=c"],
+    "execute_python_code:print(2 * 3)": ["print(2 * 3)\n"],  # in code, a star is an asterisk
+    "web_search:weather in *": ["weather in Oslo"],
+}
 
-@pytest.mark.parametrize(
-    ("rule", "path"),
-    [
-        ("write_to_file", "anything"), ("write_to_file:notes/*", "notes/a.md"),
-        ("write_to_file:notes/*", "./notes//a.md"), ("write_to_file:notes/*", "x/../notes/a.md"),
-        ("write_to_file:notes/**", "notes/2026/11/a.md"), ("write_to_file:./notes/*", "notes/a.md"),
-        ("write_to_file:*.md", "a.md"), ("write_to_file:report.md", "report.md"),
-        ("write_to_file:a[1].md", "a[1].md"),
+NOT_GIT_STATUS = [
+    "git status; rm -rf x", "git status && x", "git status | sh", "git status > f", "git status\nrm x", "git status\r",
+    "git status $(x)", "git status `x`", "git status &", "git status 'a'", 'git status "a"', "git status *",
+    "git status {a,b}", "git status ~", "git status #", "git status \\", "git status ${IFS}x", "git status <f",
+    "git status \x00", "git statusx", "x git status", "GIT status", "git\u00a0status", "git status\u2028x",
+]  # fmt: skip
+
+HELD_BACK = {
+    "write_to_file:notes/*": [
+        "notes/../../x", "notes/../x", "notes/deep/a.md", "notes", "/notes/a.md", "Notes/a.md",
     ],
-)  # fmt: skip
-def test_a_path_that_is_let_through(rule: str, path: str) -> None:
-    assert lets(rule, path)
-
-
-@pytest.mark.parametrize(
-    ("rule", "path"),
-    [
-        ("write_to_file:notes/*", "notes/../../x"), ("write_to_file:notes/*", "notes/../x"),
-        ("write_to_file:notes/**", "notes/../x"), ("write_to_file:notes/*", "notes/deep/a.md"),
-        ("write_to_file:notes/*", "notes"), ("write_to_file:notes/*", "/notes/a.md"),
-        ("write_to_file:notes/*", "Notes/a.md"), ("write_to_file:**", "../x"), ("write_to_file:**", "/etc/passwd"),
-        ("write_to_file:*.md", "a.md.sh"), ("write_to_file:report.md", "reportXmd"),
-        ("write_to_file:report.md", "report.md\n"),
+    "write_to_file:notes/**": ["notes/../x"],
+    "write_to_file:**": ["../x", "/etc/passwd"],
+    "write_to_file:*.md": ["a.md.sh"],
+    "write_to_file:report.md": ["reportXmd", "report.md\n"],
+    "execute_shell:git status": NOT_GIT_STATUS,
+    "execute_shell:git status *": NOT_GIT_STATUS,
+    DOCS: [
+        "http://docs.python.org/3/", "https://docs.python.org.evil.example/", "https://docs.python.org@evil.example/",
+        "https://evil.example/https://docs.python.org/", "https://docs.python.org:8443/",
+        "https://docs.python.org\\@evil.example/", "https://docs.python.org/ x", "https://docs.python.org:port/",
+        "https://[docs.python.org/",
     ],
-)  # fmt: skip
-def test_a_path_that_is_not(rule: str, path: str) -> None:
-    assert not lets(rule, path)
+    PYTHON: [
+        "https://evil.example/.python.org/", "https://evil.example?.python.org/", "https://a.b.python.org/",
+    ],
+    "browse_website:https://x.example/open/*": [
+        "https://x.example/open/../closed", "https://x.example/open/%2e%2e/closed",
+    ],
+    "execute_python_code:print(*)": ["print(1); import os; os.remove('a')"],
+    "web_search:weather": ["weather and my password"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "first"), [(rule, first) for rule, firsts in LET_THROUGH.items() for first in firsts])
+def test_what_is_let_through(rule: str, first: str) -> None:
+    assert lets(rule, first)
+
+
+@pytest.mark.parametrize(("rule", "first"), [(rule, first) for rule, firsts in HELD_BACK.items() for first in firsts])
+def test_what_is_not(rule: str, first: str) -> None:
+    assert not lets(rule, first)
+
+
+@given(st.text(max_size=20), st.sampled_from(";&|<>()$`\\\"'*?[]{}~#!^\n\r\0"), st.text(max_size=20))
+def test_a_star_matches_nothing_that_a_shell_reads_as_more_than_itself(before: str, special: str, after: str) -> None:
+    assert not lets("execute_shell:git *", f"git {before}{special}{after} x")
+
+
+# Links -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_path_is_where_it_leads_not_how_it_is_called(tmp_path: Path) -> None:
@@ -90,91 +132,6 @@ def test_of_what_is_deleted_the_link_itself_has_to_fit(tmp_path: Path) -> None:
         assert allowed(path)
         workspace.delete(path)
     assert (workspace.root / "plan").is_symlink() and list((workspace.root / "notes").iterdir()) == []
-
-
-# Shell lines -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("rule", "line"),
-    [
-        ("execute_shell:git status", "git status"),
-        ("execute_shell:git status", "  git   status "),
-        ("execute_shell:git log *", "git log --oneline -5 src/a.py"),
-        ("execute_shell:ls | wc -l", "ls | wc -l"),
-        ("execute_shell:pytest*", "pytest tests/test_a.py::test_b"),
-    ],
-)
-def test_a_shell_line_that_is_let_through(rule: str, line: str) -> None:
-    assert lets(rule, line)
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["git status; rm -rf x", "git status && x", "git status | sh", "git status > f", "git status\nrm x", "git status\r",
-     "git status $(x)", "git status `x`", "git status &", "git status 'a'", 'git status "a"', "git status *",
-     "git status {a,b}", "git status ~", "git status #", "git status \\", "git status ${IFS}x", "git status <f",
-     "git status \x00", "git statusx", "x git status", "GIT status", "git\u00a0status", "git status\u2028x"],
-)  # fmt: skip
-@pytest.mark.parametrize("rule", ["execute_shell:git status", "execute_shell:git status *"])
-def test_a_shell_line_that_is_not(rule: str, line: str) -> None:
-    assert not lets(rule, line)
-
-
-@given(st.text(max_size=20), st.sampled_from(";&|<>()$`\\\"'*?[]{}~#!^\n\r\0"), st.text(max_size=20))
-def test_a_star_matches_nothing_that_a_shell_reads_as_more_than_itself(before: str, special: str, after: str) -> None:
-    assert not lets("execute_shell:git *", f"git {before}{special}{after} x")
-
-
-# URLs, code, other text ------------------------------------------------------------------------------------------
-
-DOCS = "browse_website:https://docs.python.org/*"
-
-
-@pytest.mark.parametrize(
-    ("rule", "url"),
-    [
-        (DOCS, "https://docs.python.org/3/library/re.html#module-re"),
-        (DOCS, "https://DOCS.python.org"),
-        ("browse_website:https://*.python.org/*", "https://docs.python.org/3/"),
-        ("browse_website:http://127.0.0.1:8000/*", "http://127.0.0.1:8000/a?b=c"),
-    ],
-)
-def test_a_url_that_is_let_through(rule: str, url: str) -> None:
-    assert lets(rule, url)
-
-
-@pytest.mark.parametrize(
-    ("rule", "url"),
-    [
-        (DOCS, "http://docs.python.org/3/"),
-        (DOCS, "https://docs.python.org.evil.example/"),
-        (DOCS, "https://docs.python.org@evil.example/"),
-        (DOCS, "https://evil.example/https://docs.python.org/"),
-        (DOCS, "https://docs.python.org:8443/"),
-        (DOCS, "https://docs.python.org\\@evil.example/"),
-        (DOCS, "https://docs.python.org/ x"),
-        ("browse_website:https://*.python.org/*", "https://evil.example/.python.org/"),
-        ("browse_website:https://*.python.org/*", "https://evil.example?.python.org/"),
-        ("browse_website:https://*.python.org/*", "https://a.b.python.org/"),
-        ("browse_website:https://x.example/open/*", "https://x.example/open/../closed"),
-        ("browse_website:https://x.example/open/*", "https://x.example/open/%2e%2e/closed"),
-        (DOCS, "https://docs.python.org:port/"),
-        (DOCS, "https://[docs.python.org/"),
-    ],
-)
-def test_a_url_that_is_not(rule: str, url: str) -> None:
-    assert not lets(rule, url)
-
-
-def test_in_code_a_star_is_an_asterisk() -> None:
-    assert lets("execute_python_code:print(2 * 3)", "print(2 * 3)\n")
-    assert not lets("execute_python_code:print(*)", "print(1); import os; os.remove('a')")
-
-
-def test_other_text_is_matched_whole() -> None:
-    assert lets("web_search:weather in *", "weather in Oslo")
-    assert not lets("web_search:weather", "weather and my password")
 
 
 # What a rule is --------------------------------------------------------------------------------------------------
