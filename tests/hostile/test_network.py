@@ -9,6 +9,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -270,7 +271,7 @@ def test_d20_a_name_of_300_addresses_and_a_name_server_that_is_silent() -> None:
 
 @needs_openssl
 def test_d16_servers_that_cannot_show_who_they_are() -> None:
-    with tempfile.TemporaryDirectory() as name, room() as made:
+    with tempfile.TemporaryDirectory() as name, room() as made, ExitStack() as started:
         authority = Authority(Path(name))
         made.write("ca.pem", authority.file.read_text())
         kinds = {
@@ -278,21 +279,16 @@ def test_d16_servers_that_cannot_show_who_they_are() -> None:
             "it is self-signed": authority.tls("127.0.0.1", self_signed=True),
             "it is for another host": authority.tls("elsewhere.example"),
         }
-        sites = {reason: Site(tls=context) for reason, context in kinds.items()}
-        try:
-            for one in sites.values():
-                one.__enter__()
-                one.pages["/"] = answer(b"<p>unverified</p>", Content_Type="text/html")
-            env = {"AUTOAGENT_ALLOW_HOSTS": ",".join(one.allowed() for one in sites.values())}
-            env["REQUESTS_CA_BUNDLE"] = env["SSL_CERT_FILE"] = str(made.folder / "ca.pem")
-            section = drive(made, {reason: browse(one.url()) for reason, one in sites.items()}, env=env)
-        finally:
-            for one in sites.values():
-                one.__exit__()
+        sites = {reason: started.enter_context(Site(tls=context)) for reason, context in kinds.items()}
+        for site in sites.values():
+            site.pages["/"] = answer(b"<p>unverified</p>", Content_Type="text/html")
+        env = {"AUTOAGENT_ALLOW_HOSTS": ",".join(site.allowed() for site in sites.values())}
+        env["REQUESTS_CA_BUNDLE"] = env["SSL_CERT_FILE"] = str(made.folder / "ca.pem")
+        section = drive(made, {reason: browse(site.url()) for reason, site in sites.items()}, env=env)
         section.assert_went_on()
-        for reason, one in sites.items():
-            section[reason].assert_refused(one.url(), "certificate")
-            assert not one.seen, "nothing is asked of a server that nobody verified"
+        for reason, site in sites.items():
+            section[reason].assert_refused(site.url(), "certificate")
+            assert not site.seen, "nothing is asked of a server that nobody verified"
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 import nobody
 import pytest
 from cli.driver import FINISH, GOAL
-from server import ScriptedServer, command
+from server import Command, command
 
 from .driver import SECRET, Room, Told, drive, finish, shell, write
 
@@ -237,9 +237,8 @@ def test_no_file_command_writes_what_runs_later_unasked(there: Room) -> None:
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
 
-def ran(there: Room, reply: object, *flags: str, answers: str = "") -> Told:
-    with ScriptedServer(reply, *FINISH) as server:  # type: ignore[arg-type]
-        there.point_at(server)
+def ran(there: Room, reply: Command, *flags: str, answers: str = "") -> Told:
+    with there.served(reply, *FINISH):
         process = there.start("-c", "-m", "none", *GOAL, *flags)
         out, err = process.communicate(answers, timeout=120)
     assert process.returncode == 0, out + err

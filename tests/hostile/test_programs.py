@@ -11,11 +11,12 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from cli.driver import GOAL, ROOT
-from server import Command, Reply, ScriptedServer, Step, command
+from server import Command, Reply, Step, command
 
 from .driver import SECRET, USERS, Listener, Section, drive, room, shell, write
 
@@ -377,23 +378,15 @@ def test_d31_a_repository_of_2_gb_is_not_written() -> None:
 
 
 def test_d33_a_file_that_changed_since_it_was_shown_is_not_run() -> None:
-    with (
-        room() as made,
-        ScriptedServer(
-            command("execute_python_file", filename="a.py"), command("read_file", filename="not-there")
-        ) as server,
-    ):
-        made.point_at(server)
+    replies = (command("execute_python_file", filename="a.py"), command("read_file", filename="not-there"))
+    with room() as made, made.served(*replies):
         path = made.write("autoagent_workspace/a.py", "print('shown')\n")
-        session = made.terminal(*GOAL, "-m", "none")
-        try:
+        with closing(made.terminal(*GOAL, "-m", "none")) as session:
             session.sees("? = help)\n> ")
             path.write_text("open('pwned', 'w')\n")
             session.types("y")
             session.answers("? = help)\n> ", "n")
             assert session.ends() == 6
-        finally:
-            session.close()
         assert not (made.workspace / "pwned").exists()
         [returned] = [event for event in made.log() if event["type"] == "returned"]
         assert "a.py is no longer what was shown" in returned["text"]

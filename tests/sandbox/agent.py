@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -71,15 +71,16 @@ class Agent:
         self.name, self.gaps = str(answer.get("name", "")), "\n".join(answer.get("gaps", ()))
 
     def run(self, *argv: str, **options: Any) -> ProcessExit:
-        return self._exit(self._ask({"run": argv, **options}))
+        answer = self._ask({"run": argv, **options})
+        return ProcessExit(**{**answer, "output": base64.b64decode(answer["output"])})
 
     def start(self, *argv: str, output: str) -> int:
         return int(self._ask({"start": argv, "output": output})["pid"])
 
-    def begin(self, *argv: str) -> None:
-        """Have it run a program; nobody waits for what becomes of it."""
+    def begin(self, question: dict[str, Any]) -> None:
+        """Have it do something; nobody waits for what becomes of it."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"run": argv}) + "\n")
+        self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
 
     def close(self) -> None:
@@ -90,9 +91,7 @@ class Agent:
         self.process.stdout.close()
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(question) + "\n")
-        self.process.stdin.flush()
+        self.begin(question)
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -101,8 +100,8 @@ class Agent:
         assert isinstance(answer, dict)
         return answer
 
-    def _exit(self, answer: dict[str, Any]) -> ProcessExit:
-        return ProcessExit(**{**answer, "output": base64.b64decode(answer["output"])})
+
+Hold = Callable[..., Agent]  # makes one: see the fixture `hold`
 
 
 def main() -> None:

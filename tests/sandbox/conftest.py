@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agent import NOBODY, Agent, python_for
+from agent import NOBODY, Agent, Hold, python_for
 
 
 @pytest.fixture
@@ -18,6 +18,13 @@ def place() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="sandbox-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
+
+
+@pytest.fixture
+def root(place: Path) -> Path:
+    """The workspace of the sandboxes, still empty."""
+    (place / "ws").mkdir()
+    return place / "ws"
 
 
 @pytest.fixture(params=["self", "ordinary"])
@@ -43,7 +50,7 @@ def user_called(name: str) -> int | None:
 
 
 @pytest.fixture
-def hold(place: Path) -> Iterator[Callable[..., Agent]]:
+def hold(place: Path) -> Iterator[Hold]:
     """Makes agents with a sandbox each, over place/ws; skips where the kind does not work here."""
     agents: list[Agent] = []
 

@@ -7,14 +7,13 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from agent import KEY, Agent
+from agent import KEY, Agent, Hold
 
-Hold = Callable[..., Agent]
 PROBE = Path(__file__).with_name("probe.py")
 HOLDING = ("bubblewrap", "landlock")
 
@@ -122,24 +121,24 @@ def test_the_environment_is_built_from_nothing(kind: str, hold: Hold) -> None:
 
 @pytest.mark.parametrize("kind", (*HOLDING, "none"))
 def test_a_program_works_in_the_workspace_and_has_a_folder_for_temporary_files(
-    kind: str, user: int | None, place: Path, hold: Hold
+    kind: str, user: int | None, root: Path, hold: Hold
 ) -> None:
-    (place / "ws" / "below").mkdir(parents=True)
+    (root / "below").mkdir()
     agent = hold(kind, user)
     script = 'echo a >b.txt && mkdir c && mv b.txt c/ && cat c/b.txt && echo x >"$TMPDIR/t" && cat "$HOME/t" && pwd -P'
     done = agent.run("/bin/sh", "-c", script, folder="below")
-    assert (done.output.decode(), done.status) == (f"a\nx\n{place.resolve()}/ws/below\n", 0)
-    assert (place / "ws/below/c/b.txt").read_text() == "a\n"
+    assert (done.output.decode(), done.status) == (f"a\nx\n{root.resolve()}/below\n", 0)
+    assert (root / "below/c/b.txt").read_text() == "a\n"
 
 
 @pytest.mark.parametrize("kind", HOLDING)
-def test_a_program_of_a_trial_reads_the_workspace_and_cannot_change_it(kind: str, place: Path, hold: Hold) -> None:
+def test_a_program_of_a_trial_reads_the_workspace_and_cannot_change_it(kind: str, root: Path, hold: Hold) -> None:
     agent = hold(kind)
-    (place / "ws" / "a.txt").write_text("kept")
-    line = f"cat a.txt; echo x >a.txt; echo x >{place}/ws/b.txt; rm a.txt; echo x >$TMPDIR/t && echo made"
+    (root / "a.txt").write_text("kept")
+    line = f"cat a.txt; echo x >a.txt; echo x >{root}/b.txt; rm a.txt; echo x >$TMPDIR/t && echo made"
     done = agent.run("/bin/sh", "-c", line, read_only=True)
     assert done.output.startswith(b"kept") and done.output.rstrip().endswith(b"made")
-    assert [(path.name, path.read_text()) for path in (place / "ws").glob("*.txt")] == [("a.txt", "kept")]
+    assert [(path.name, path.read_text()) for path in root.glob("*.txt")] == [("a.txt", "kept")]
 
 
 def test_a_program_sees_itself_alone_in_proc(user: int | None, hold: Hold) -> None:
@@ -158,10 +157,9 @@ ATTACKS = (
 
 @pytest.mark.parametrize("kind", HOLDING)
 def test_the_agents_own_files_are_out_of_reach_there_or_not(
-    kind: str, user: int | None, place: Path, hold: Hold
+    kind: str, user: int | None, root: Path, hold: Hold
 ) -> None:
-    root = place / "ws"
-    (root / ".autoagent").mkdir(parents=True)
+    (root / ".autoagent").mkdir()
     (root / "deep").mkdir()
     (root / ".autoagent/log").write_text("own")
     (root / "deep/settings.yaml").write_text("own")
@@ -180,10 +178,8 @@ def test_the_agents_own_files_are_out_of_reach_there_or_not(
 
 @pytest.mark.parametrize("kind", ["bubblewrap", "none"])
 def test_an_own_file_that_is_missing_is_in_nobodys_way_and_no_program_can_leave_one(
-    kind: str, user: int | None, place: Path, hold: Hold
+    kind: str, user: int | None, root: Path, hold: Hold
 ) -> None:
-    root = place / "ws"
-    root.mkdir()
     (root / "hidden").write_text("x")
     agent = hold(kind, user, protected=[root / ".env", root / "deep/er/own"])
     assert agent.run("ls", "-A").output == b"hidden\n"
@@ -209,12 +205,8 @@ git init -q sub; cd sub; echo other > .env; git add -f .env; git show :.env; cd 
 """
 
 
-def test_of_the_agents_own_files_that_git_tracks_it_takes_what_it_has(
-    user: int | None, place: Path, hold: Hold
-) -> None:
+def test_of_the_agents_own_files_that_git_tracks_it_takes_what_it_has(user: int | None, root: Path, hold: Hold) -> None:
     """The user has changed one meanwhile: the key in it is neither seen nor committed, and nobody is in git's way."""
-    root = place / "ws"
-    root.mkdir()
     for name in (".env", ".mcp.json", "a.txt"):
         (root / name).write_text("one\n")
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "safe.directory=*", "-C", str(root))
@@ -233,9 +225,7 @@ def test_of_the_agents_own_files_that_git_tracks_it_takes_what_it_has(
     assert shown == " M .env\n?? ai_settings.yaml\n"
 
 
-def test_what_cannot_be_covered_is_among_the_gaps(place: Path, hold: Hold) -> None:
-    root = place / "ws"
-    root.mkdir()
+def test_what_cannot_be_covered_is_among_the_gaps(place: Path, root: Path, hold: Hold) -> None:
     (place / "elsewhere").write_text("own")
     (root / ".env").symlink_to(place / "elsewhere")
     agent = hold("bubblewrap", protected=[root / ".env"])
@@ -243,9 +233,8 @@ def test_what_cannot_be_covered_is_among_the_gaps(place: Path, hold: Hold) -> No
     assert agent.run("cat", ".env").status != 0
 
 
-def test_landlock_says_that_the_top_of_such_a_workspace_is_read_only(place: Path, hold: Hold) -> None:
-    root = place / "ws"
-    (root / "below").mkdir(parents=True)
+def test_landlock_says_that_the_top_of_such_a_workspace_is_read_only(root: Path, hold: Hold) -> None:
+    (root / "below").mkdir()
     agent = hold("landlock", protected=[root / ".env"])
     for words in ("no files at its top", "fill the disk", "session of their own"):
         assert words in agent.gaps
@@ -264,9 +253,11 @@ THROUGH = (
 )
 
 
-def test_a_hard_link_to_a_file_outside_is_not_written_through(user: int | None, place: Path, hold: Hold) -> None:
-    root, secret = place / "ws", place / "secret"
-    (root / "below").mkdir(parents=True)
+def test_a_hard_link_to_a_file_outside_is_not_written_through(
+    user: int | None, place: Path, root: Path, hold: Hold
+) -> None:
+    secret = place / "secret"
+    (root / "below").mkdir()
     secret.write_text("secret")
     for link in (root / "one", root / "below/two"):
         link.hardlink_to(secret)
@@ -281,9 +272,7 @@ def test_a_hard_link_to_a_file_outside_is_not_written_through(user: int | None, 
     assert agent.gaps == ""
 
 
-def test_hard_links_that_cannot_be_held_are_among_the_gaps(place: Path, hold: Hold) -> None:
-    root = place / "ws"
-    root.mkdir()
+def test_hard_links_that_cannot_be_held_are_among_the_gaps(place: Path, root: Path, hold: Hold) -> None:
     for number in range(67):
         (place / f"{number}").touch()
         (root / f"{number:02}").hardlink_to(place / f"{number}")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from agent import Agent
+from agent import Hold
 
 from autoagent.core.errors import SetupError
 from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.programs import open_sandbox
 from autoagent.workspace.gate import Workspace
-
-Hold = Callable[..., Agent]
 
 
 def test_the_strongest_that_works_is_taken(hold: Hold) -> None:

@@ -8,16 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from agent import Agent
+from agent import Hold
 from processes import PATIENCE, wait_for
 
 from autoagent.sandbox.process import MB
-
-Hold = Callable[..., Agent]
 
 # 2^11 processes, each of which ends by itself within half a minute
 BOMB = "b() { [ $1 -gt 0 ] && { b $(($1 - 1)) & b $(($1 - 1)) & }; sleep 90; }; b 10"
@@ -146,7 +143,7 @@ def test_an_agent_killed_while_a_program_starts_leaves_neither_program_nor_bubbl
     mark = f"8765{os.getpid()}"  # no other test process looks for it
     for trial in range(TRIALS):
         agent = hold("bubblewrap")
-        agent.begin("sleep", mark)
+        agent.begin({"run": ["sleep", mark]})
         time.sleep(START * trial / TRIALS)
         agent.process.kill()
         agent.process.wait()
