@@ -57,24 +57,6 @@ def resolve_without_disk(path: str, *, follow: bool = True) -> str:
     return place
 
 
-def check_rule(rule: Rule, specs: Iterable[CommandSpec]) -> Rule:
-    """Return the rule under its command's present name. Raises SettingsError if it can never match."""
-    names = {name: spec for spec in specs for name in (spec.name, *spec.aliases)}
-    spec = names.get(rule.command)
-    if spec is None:
-        similar = nearest(rule.command, names)
-        if source_in(rule.command) and not similar:
-            return rule  # for a server that may be running another time
-        hint = f" Did you mean {similar}?" if similar else ""
-        raise SettingsError(f"The rule {rule}: there is no command {rule.command!r}.{hint} See `autoagent commands`.")
-    if rule.pattern is not None:
-        if not spec.parameters:
-            raise SettingsError(f"The rule {rule}: {spec.name} has no argument; leave out the pattern.")
-        if spec.parameters[0].meaning == "url" and not re.match(r"https?://[^/]", rule.pattern):
-            raise SettingsError(f"The rule {rule}: the pattern must begin with https:// or http:// and a host.")
-    return Rule(spec.name, rule.pattern)
-
-
 def _matches(pattern: str, value: str, star: str) -> bool:
     """Return whether the whole value fits a pattern whose `*` is any number of the expression `star`."""
     parts = (re.escape(part) for part in re.split(r"\*+", pattern))
@@ -195,15 +177,28 @@ class Rulebook:
         self.logged_calls: Callable[[], Iterable[tuple[str, Call]]] = tuple  # of the run, with their agents' keys
 
     def note(self, call: Call, agent: str = "") -> None:
-        """Note a proposed call."""
         self._newest_calls[agent] = call
 
     def parse(self, text: str) -> Rule:
-        """Parse the text as a rule. Raises SettingsError if it is invalid, or can never match."""
-        return check_rule(Rule.parse(text), self._specs.values())
+        """Return the rule under its command's present name. Raises SettingsError if it is invalid or never matches."""
+        rule = Rule.parse(text)
+        names = {name: spec for spec in self._specs.values() for name in (spec.name, *spec.aliases)}
+        spec = names.get(rule.command)
+        if spec is None:
+            similar = nearest(rule.command, names)
+            if source_in(rule.command) and not similar:
+                return rule  # for a server that may be running another time
+            hint = f" Did you mean {similar}?" if similar else ""
+            problem = f"there is no command {rule.command!r}.{hint} See `autoagent commands`."
+            raise SettingsError(f"The rule {rule}: {problem}")
+        if rule.pattern is not None:
+            if not spec.parameters:
+                raise SettingsError(f"The rule {rule}: {spec.name} has no argument; leave out the pattern.")
+            if spec.parameters[0].meaning == "url" and not re.match(r"https?://[^/]", rule.pattern):
+                raise SettingsError(f"The rule {rule}: the pattern must begin with https:// or http:// and a host.")
+        return Rule(spec.name, rule.pattern)
 
     def matches(self, rule: Rule, call: Call) -> bool:
-        """Return whether the rule allows the call."""
         spec = self._specs.get(call.name)
         if spec is None or rule.command != call.name:
             return False

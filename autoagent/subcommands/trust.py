@@ -14,7 +14,7 @@ import click
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.fleet.record import origin_in
 from autoagent.registry.parts import UntrustedValue
-from autoagent.safety.rules import Rule, check_rule
+from autoagent.safety.rules import Rule, Rulebook
 from autoagent.session.build import saved_rules, warn_of_old_rules
 from autoagent.session.session import Session, checks_of_task, checks_of_team, describe_values, one_line, refused_notice
 from autoagent.session.trust import Trusted
@@ -126,7 +126,7 @@ def add_rule(rule: str) -> None:
     """Save RULE for calls to run without a question. It applies from the next run on."""
     from autoagent.commands.selection import all_specs
 
-    parsed = check_rule(Rule.parse(rule), all_specs())
+    parsed = Rulebook(all_specs()).parse(rule)
     is_new = saved_rules().add(parsed)
     echo(f"Saved the rule {parsed}." if is_new else f"The rule {parsed} exists already.")
 
