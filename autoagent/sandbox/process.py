@@ -59,7 +59,6 @@ class ProcessLimits:
 
     @property
     def threads(self) -> int:
-        """Return the limit of threads over all processes."""
         return _THREADS_PER_PROCESS * self.processes
 
 
@@ -103,7 +102,7 @@ class StartGate:
         self.stdin.close()
 
     def __del__(self) -> None:
-        self.close()  # for a caller that a signal kept from it
+        self.close()  # if a signal has kept the caller from it
 
 
 def _is_tied(pid: int) -> bool:
@@ -136,20 +135,14 @@ class Launch:
 
 
 class Boundary(Protocol):
-    """Confine programs. `name`, `gaps` and `confines` are as in protocols.Sandbox."""
+    """Confine programs. `name`, `confines` and `gaps` are as in protocols.Sandbox, `path` is their search path."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    confines: bool
+    path: Sequence[str]
 
     @property
     def gaps(self) -> tuple[str, ...]: ...
-
-    @property
-    def confines(self) -> bool: ...
-
-    @property
-    def path(self) -> Sequence[str]:
-        """Return the search path for programs."""
 
     def launch(
         self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool, read_only: bool
@@ -174,7 +167,6 @@ class OutputBuffer:
         self._tail = bytearray()  # up to twice its size
 
     def add(self, piece: bytes) -> None:
-        """Add the next bytes."""
         self.total += len(piece)
         room = self._head_bytes - len(self._head)
         self._head += piece[:room]
@@ -249,7 +241,17 @@ class Process:
                     pass
                 os.close(self._pipe)
             os.close(self._pidfd)
-        return self._exit(limit)
+        output, total = self._buffer.to_bytes(), self._buffer.total
+        if limit:
+            return ProcessExit(output, total, limit=limit)
+        status = self._process.returncode
+        number = -status if status < 0 else status - 128
+        if number == signal.SIGXFSZ:  # from the program itself, or from one run by a shell
+            return ProcessExit(output, total, limit=f"{self._limits.file_bytes / MB:,g} MB in one file")
+        if number > 0 and (status < 0 or self._launch.shell_status) and number in signal.valid_signals():
+            has_name = number in set(signal.Signals)  # real-time signals have none
+            return ProcessExit(output, total, signal=signal.Signals(number).name if has_name else f"signal {number}")
+        return ProcessExit(output, total, status=status)
 
     def end(self) -> None:
         """End the program. Any thread may call this."""
@@ -278,7 +280,7 @@ class Process:
                 return f"{self._seconds:,g} s"
             if now >= next_poll:
                 tree = tree_of(self.pid)
-                if limit := self._limit_reached(tree):
+                if limit := self._exceeded_limit(tree):
                     return limit
                 if not is_oom_adjusted:
                     is_oom_adjusted = True
@@ -290,7 +292,7 @@ class Process:
                 self._on_tick()
                 next_tick = _next_poll(now, _TICK_SECONDS)
 
-    def _limit_reached(self, tree: Mapping[int, Sequence[bytes]]) -> str:
+    def _exceeded_limit(self, tree: Mapping[int, Sequence[bytes]]) -> str:
         limits = self._limits
         if len(tree) > limits.processes:
             return f"{limits.processes:,} processes"
@@ -320,19 +322,6 @@ class Process:
                         os.kill(pid, signal.SIGKILL)
         with self._lock:
             self._process.wait()
-
-    def _exit(self, limit: str) -> ProcessExit:
-        output, total = self._buffer.to_bytes(), self._buffer.total
-        if limit:
-            return ProcessExit(output, total, limit=limit)
-        status = self._process.returncode
-        number = -status if status < 0 else status - 128
-        if number == signal.SIGXFSZ:  # from the program itself, or from one run by a shell
-            return ProcessExit(output, total, limit=f"{self._limits.file_bytes / MB:,g} MB in one file")
-        if number > 0 and (status < 0 or self._launch.shell_status) and number in signal.valid_signals():
-            has_name = number in set(signal.Signals)  # real-time signals have none
-            return ProcessExit(output, total, signal=signal.Signals(number).name if has_name else f"signal {number}")
-        return ProcessExit(output, total, status=status)
 
 
 def _next_poll(start: float, pause: float) -> float:
