@@ -41,23 +41,22 @@ def digest(path: str, text: str | None) -> str:
 
     It ignores the layout of Python and JSON, and spaces at the ends of lines.
     """
-    return "" if text is None else hashlib.sha256(_normalized(path, text).encode("utf-8", "replace")).hexdigest()[:16]
+    if text is None:
+        return ""
+    normalized = "\n".join(line.rstrip() for line in text.rstrip().splitlines())
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        match format_of(path, text):
+            case "JSON":
+                normalized = json.dumps(json.loads(text), sort_keys=True)
+            case "Python":
+                normalized = _code_and_comments(text)
+    return hashlib.sha256(normalized.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def definitions_lost(path: str, old: str, new: str) -> list[str]:
     """Return the top-level functions and classes of a Python file that its new text no longer has."""
     new_names = _DEFINITION.findall(new)
     return [name for name in _DEFINITION.findall(old) if name not in new_names] if path.endswith(".py") else []
-
-
-def _normalized(path: str, text: str) -> str:
-    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-        match format_of(path, text):
-            case "JSON":
-                return json.dumps(json.loads(text), sort_keys=True)
-            case "Python":
-                return _code_and_comments(text)
-    return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
 
 
 def _code_and_comments(text: str) -> str:

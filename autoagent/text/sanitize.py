@@ -83,14 +83,12 @@ def width(text: str) -> int:
 
 def fold_blanks(text: str) -> str:
     """Replace long runs of spaces or empty lines with a note of their length, so that nothing hides behind them."""
-    return _BLANKS.sub(_folded, text)
 
+    def note(match: re.Match[str]) -> str:
+        line_ends = match[0].count("\n")
+        return f"\n... {line_ends - 1:,} blank lines ...\n" if line_ends else f" ... {len(match[0]):,} spaces ... "
 
-def _folded(match: re.Match[str]) -> str:
-    run = match[0]
-    if "\n" in run:
-        return f"\n... {run.count(chr(10)) - 1:,} blank lines ...\n"
-    return f" ... {len(run):,} spaces ... "
+    return _BLANKS.sub(note, text)
 
 
 def shorten(text: str, limit: int) -> str:
