@@ -98,7 +98,7 @@ def describe_workspace(state: State) -> Surroundings:
     except CommandError:  # commands that need the folder will report the problem
         return Surroundings()
     work = state.work
-    own_entries = [entry for entry in entries if not state.guard.source_of(entry.path)]
+    own_entries = [entry for entry in entries if not state.guard.tainted.source_of(entry.path)]
     names = [entry.path for entry in own_entries if entry.kind == "file"]
     newest = [  # a small model would write a failed program again unchanged
         path
@@ -140,7 +140,7 @@ def texts_for_drafts(entries: Sequence[WorkspaceEntry], state: State) -> dict[st
     goals = " ".join(goal.text for goal in state.start.task.goals)
     mentioned = mentioned_names(goals, names) or names
     too_large = len(entries) > _MAX_ENTRIES or sum(entry.size for entry in entries) > MAX_COPIED_BYTES
-    if too_large or len(mentioned) > _MAX_MENTIONED_FILES or any(map(state.guard.source_of, mentioned)):
+    if too_large or len(mentioned) > _MAX_MENTIONED_FILES or any(map(state.guard.tainted.source_of, mentioned)):
         return {}
     texts = {path: _read_text(path, state, _MAX_SEARCHED_BYTES) for path in mentioned}
     return texts if all(texts.values()) else {}

@@ -55,7 +55,7 @@ class ExfiltrationGuard:
     StateError if a tainted file cannot be recorded.
     """
 
-    NOT_IN_CHECKPOINT = ("_tainted", "_specs", "_network", "confined", "find_rule")
+    NOT_IN_CHECKPOINT = ("tainted", "_specs", "_network", "confined", "find_rule")
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ExfiltrationGuard:
         network: bool = False,
         origin: Origin | None = None,
     ) -> None:
-        self._tainted = tainted
+        self.tainted = tainted
         self._specs = {spec.name: spec for spec in specs}
         self._network = network
         self.confined = True
@@ -96,7 +96,6 @@ class ExfiltrationGuard:
 
     @property
     def private(self) -> bool:
-        """Return whether the run holds private data."""
         return bool(self._private_data)
 
     @property
@@ -106,7 +105,6 @@ class ExfiltrationGuard:
         return Origin(", ".join(filter(None, (PRIVATE if self.private else "", source))), not source)
 
     def add(self, event: Event) -> None:
-        """Apply an event."""
         self._run, self._step = event.run, event.step
         match event:
             case events.RunStarted():
@@ -164,7 +162,7 @@ class ExfiltrationGuard:
         """Return the observer of everything the workspace returns to the call, which is about to run."""
         effects = self._effects(call)
         runs_programs = effects is not None and effects.runs_programs
-        return AccessObserver(self._tainted, self.own_files, may_have_read=runs_programs and self._is_private_in_reach)
+        return AccessObserver(self.tainted, self.own_files, may_have_read=runs_programs and self._is_private_in_reach)
 
     def label(self, call: Call, result: Result, observer: AccessObserver) -> Result:
         """Return the result marked as `untrusted` and `private` if it carries either.
@@ -191,17 +189,15 @@ class ExfiltrationGuard:
         source = self._outside_source(call, self.source)
         return ResultMeta(changed=tuple(changed), tainted_by=source) if changed else PLAIN
 
-    def source_of(self, path: str) -> str:
-        """Return the source of taint of a workspace file or folder, or ''."""
-        return self._tainted.source_of(path)
-
     def may_show(self, path: str) -> bool:
         """Return whether showing this workspace file would add no labels to the run."""
-        return not self.source_of(path) and (self.private or not self._tainted.has_user_data(path, self.own_files))
+        return not self.tainted.source_of(path) and (
+            self.private or not self.tainted.has_user_data(path, self.own_files)
+        )
 
     def quote(self, text: str, path: str = "") -> str:
         """Quote a file's text, or without `path` a program's output, between marks if it may be from outside."""
-        source = self._tainted.source_of(path) if path else self._output_source
+        source = self.tainted.source_of(path) if path else self._output_source
         return mark_untrusted(text, source, run=self._run, step=self._step) if source else text
 
     def examine(self, proposal: Proposal) -> Proposal:
@@ -251,12 +247,12 @@ class ExfiltrationGuard:
     @property
     def _is_private_in_reach(self) -> bool:
         """Return whether a program could read a file of the user: in the workspace, or because it is not confined."""
-        return not self.confined or self._tainted.has_user_data(".", self.own_files)
+        return not self.confined or self.tainted.has_user_data(".", self.own_files)
 
     @property
     def _output_source(self) -> str:
         """Return the outside source of a program's output, or ''."""
-        return self.source or self._tainted.source_of(".") or ("the network" if self._network else "")
+        return self.source or self.tainted.source_of(".") or ("the network" if self._network else "")
 
     def _add_labels(self, meta: ResultMeta, name: str, memory: int | None = None) -> None:
         """Record that the run has read a text with these labels, described by `name`, or recalled as `memory`."""
@@ -276,13 +272,13 @@ class ExfiltrationGuard:
         meta = event.meta
         if source := self.source or meta.tainted_by:
             is_shared = self.private or (isinstance(event, Returned) and not event.known)
-            self._tainted.mark(list(meta.changed), source, run=event.run, seq=event.seq, shared=is_shared)
+            self.tainted.mark(list(meta.changed), source, run=event.run, seq=event.seq, shared=is_shared)
             self._marks.update(dict.fromkeys(meta.changed, (source, event.run, event.seq, is_shared)))
 
     def restore_marks(self) -> None:
         """Restore marks that the record of tainted files has lost."""
         for path, (source, run, seq, shared) in self._marks.items():
-            self._tainted.mark([path], source, run=run, seq=seq, shared=shared)
+            self.tainted.mark([path], source, run=run, seq=seq, shared=shared)
 
 
 _EFFECT_OF_RISK = {"network": "reaches out to the network", "run": "runs a program", "irreversible": "cannot be undone"}
