@@ -365,13 +365,14 @@ def all_settings() -> type[Settings]:
     for plugin in plugins("settings"):
         try:
             kind = plugin.load()
-            kinds = typing.get_type_hints(kind)
+            types = typing.get_type_hints(kind)
         except (SetupError, TypeError, NameError):
             continue
-        for one in dataclasses.fields(kind):
-            if one.name not in declared and one.name not in Settings.__dataclass_fields__:
-                metadata = {**one.metadata, "group": str(kind.__doc__).rstrip(".")}
-                declared[one.name], hints[one.name] = field(default=one.default, metadata=metadata), kinds[one.name]
+        for setting_field in dataclasses.fields(kind):
+            name = setting_field.name
+            if name not in declared and name not in Settings.__dataclass_fields__:
+                metadata = {**setting_field.metadata, "group": str(kind.__doc__).rstrip(".")}
+                declared[name], hints[name] = field(default=setting_field.default, metadata=metadata), types[name]
     combined = type("Settings", (Settings,), {"__annotations__": hints, "__module__": __name__, **declared})
     return dataclass(frozen=True, slots=True, kw_only=True)(combined)
 

@@ -60,9 +60,9 @@ def read_file(
     if not text:
         return CommandOutput("\n".join([f"[{filename}: empty]", *(f"[{filename}: {note}]" for note in notes if note)]))
     part = fill_page(text, context.has_room, first=first_line, lines=lines, column=column)
-    if not part.whole:
+    if not part.is_complete:
         notes.append(part.note(f"read_file({json.dumps(filename, ensure_ascii=False)}, "))
-    shown_text = part.text if part.whole else part.text.removesuffix("\n")
+    shown_text = part.text if part.is_complete else part.text.removesuffix("\n")
     note_lines = [note if note.startswith("[") else f"[{filename}: {note}]" for note in notes if note]
     return CommandOutput("\n".join([shown_text, *note_lines]), ResultMeta(page=(part.first, part.last, part.total)))
 

@@ -65,7 +65,6 @@ class OpenQuestion:
 
     @property
     def form(self) -> Question:
-        """Return the form of its answer."""
         return Question(self.kind, self.yes, self.no, warned=bool(self.command.get("warning")))
 
 
@@ -109,7 +108,7 @@ class OpenQuestions:
         """Open a question. Raises StateError if it cannot be saved."""
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._listing() as (folder, _):
+            with self._lock_and_list() as (folder, _):
                 file = _write(folder, question.id + _QUESTION_SUFFIX, {"v": 1, **asdict(question)})
                 return LockedQuestion(os.dup(folder), file, question.id)
         except OSError as error:
@@ -118,7 +117,7 @@ class OpenQuestions:
     def all(self) -> list[OpenQuestion]:
         """Return the open questions, the oldest first. Remove those of ended processes. Raises StateError."""
         try:
-            with self._listing() as (_, questions):
+            with self._lock_and_list() as (_, questions):
                 return questions
         except FileNotFoundError:
             return []
@@ -136,7 +135,7 @@ class OpenQuestions:
         if reason := refusal(text, question.form):
             raise SettingsError(f"{reason} The question stays open.")
         try:
-            with self._listing() as (folder, questions):
+            with self._lock_and_list() as (folder, questions):
                 name = question.id + _ANSWER_SUFFIX
                 if any(each.id == question.id for each in questions) and not _exists(folder, name):
                     os.close(_write(folder, name, {"v": 1, "text": text, "t": time.time()}))
@@ -148,18 +147,18 @@ class OpenQuestions:
         raise StateError(f"{question.id} is no longer open: it was answered, or the run has continued.")
 
     @contextmanager
-    def _listing(self) -> Iterator[tuple[int, list[OpenQuestion]]]:
+    def _lock_and_list(self) -> Iterator[tuple[int, list[OpenQuestion]]]:
         """Open and lock the folder, and yield it with its questions. Raises StateError if others may write in it."""
         folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if not _is_private(os.fstat(folder)):
                 raise StateError(f"{self._path} must belong to you alone; remove it, or `chmod 700` it.")
             with _locked(folder):
-                yield folder, self._live(folder)
+                yield folder, self._list_open(folder)
         finally:
             os.close(folder)
 
-    def _live(self, folder: int) -> list[OpenQuestion]:
+    def _list_open(self, folder: int) -> list[OpenQuestion]:
         """Return the questions held by their processes, the oldest first, and remove the others."""
         names = os.listdir(folder)
         questions = []

@@ -1,8 +1,4 @@
-"""Ask a person before a command.
-
-A proposal with a warning (see exfiltration_guard) needs an answer of its own. No advance authorization covers it, only
-a rule of the user.
-"""
+"""Ask a person before a command. Only a rule of the user answers for them if there is a warning."""
 
 from __future__ import annotations
 

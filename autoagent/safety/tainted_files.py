@@ -67,7 +67,7 @@ class TaintedFiles:
             old_mark = self._marks.get(location)
             if old_mark is not None and old_mark.run == run and old_mark.seq >= seq:
                 continue
-            if (mark := self._present_mark(location, source, run, seq)) is not None:
+            if (mark := self._new_mark(location, source, run, seq)) is not None:
                 self._marks[location] = replace(mark, changed=0) if shared else mark
                 new_marks.append(self._marks[location])
         if new_marks:
@@ -86,7 +86,7 @@ class TaintedFiles:
                 for file in self._files(mark.path)
             )
             if (is_same or mark.run not in runs or mark.seq < events) and (
-                own_mark := self._present_mark(mark.path, mark.source, mark.run, mark.seq)
+                own_mark := self._new_mark(mark.path, mark.source, mark.run, mark.seq)
             ):
                 marks[mark.path] = own_mark if is_same else replace(own_mark, changed=0)
         if marks:
@@ -126,7 +126,7 @@ class TaintedFiles:
             folders[:] = [name for name in folders if os.path.realpath(os.path.join(folder, name)) != own_folder]  # noqa: PTH118
             yield from (os.path.relpath(os.path.join(folder, name), self._root) for name in names)  # noqa: PTH118
 
-    def _present_mark(self, location: str, source: str, run: str, seq: int) -> Mark | None:
+    def _new_mark(self, location: str, source: str, run: str, seq: int) -> Mark | None:
         try:
             status = (self._root / location).lstat()
         except OSError:  # deleted since: nothing is left to read

@@ -69,17 +69,16 @@ class Bubblewrap:
             f"{_GIT}/config": _FILTER,
         }
         self._filter = call_filter(sockets=True, groups=True) if has_call_filter() else b""
-        self._mounts = [*_read_only(mounts.SYSTEM), "--proc", "/proc", "--dev", "/dev"]
+        self._mounts = [*_read_only_options(mounts.SYSTEM), "--proc", "/proc", "--dev", "/dev"]
         for place in _MEMORY_FOLDERS:
             self._mounts += ("--size", str(limits.memory_bytes // 2), "--tmpfs", place)
         # /proc/sys configures the kernel, and root may write there without any capability.
         self._mounts += ("--remount-ro", "/proc", "--remount-ro", "/dev", "--symlink", "../tmp", "/var/tmp")  # noqa: S108
-        self._mounts += _read_only((*mounts.SETTINGS, *mounts.python_places(python)), workspace.root)
+        self._mounts += _read_only_options((*mounts.SETTINGS, *mounts.python_paths(python)), workspace.root)
         self.path: Sequence[str] = mounts.search_path(python)
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Return the gaps, as in protocols.Sandbox."""
         no_filter = "System calls are not filtered: there is no filter for this kind of processor."
         links = [place for place in self._hidden if place.is_symlink()]
         return (
@@ -92,10 +91,10 @@ class Bubblewrap:
         self, argv: Sequence[str], folder: Path, env: Mapping[str, str], *, network: bool, read_only: bool
     ) -> Launch:
         """Launch as Boundary does. bubblewrap's own environment is empty, since programs can read it."""
-        setup = [*self._mounts, *(("--share-net", *_read_only(mounts.NETWORK)) if network else ())]
+        setup = [*self._mounts, *(("--share-net", *_read_only_options(mounts.NETWORK)) if network else ())]
         descriptors: list[int] = []
         root = str(self._workspace.root)
-        setup += ["--ro-bind" if read_only else "--bind", root, root, *self._covers(descriptors)]
+        setup += ["--ro-bind" if read_only else "--bind", root, root, *self._hiding_options(descriptors)]
         if self._shared.have_moved():
             self._shared = mounts.shared_files(self._workspace)
         for path in islice(self._shared.identities, _MAX_READ_ONLY_FILES):
@@ -103,10 +102,10 @@ class Bubblewrap:
         for name, value in mounts.environment(self.path, _HOME, env).items():
             setup += ["--setenv", name, value]
         for place, content in self._files.items():
-            descriptors.append(_readable(content.encode()))
+            descriptors.append(_pipe_holding(content.encode()))
             setup += ["--file", str(descriptors[-1]), place]
         if self._filter:
-            descriptors.append(_readable(self._filter))
+            descriptors.append(_pipe_holding(self._filter))
             setup += ["--seccomp", str(descriptors[-1])]
         options = ["--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--chdir", str(folder)]
         command = [self._program, *options, *setup, "--remount-ro", "/", "--", *GATED_SHELL, *argv]
@@ -116,7 +115,7 @@ class Bubblewrap:
     def close(self) -> None:
         """Leave nothing behind."""
 
-    def _covers(self, descriptors: list[int]) -> Iterator[str]:
+    def _hiding_options(self, descriptors: list[int]) -> Iterator[str]:
         """Yield the options that hide the agent's own files. Add the descriptors they use to `descriptors`.
 
         Folders that contain such a file, or a read-only one, cannot be renamed. If a file is missing, GuardedFiles
@@ -138,11 +137,11 @@ class Bubblewrap:
                 yield from ("--size", str(_EMPTY_FOLDER_BYTES), "--tmpfs", str(place), "--remount-ro", str(place))
             elif place.exists():
                 # Empty, so that the user's git reads the file instead of trusting its size.
-                descriptors.append(_readable(b""))
+                descriptors.append(_pipe_holding(b""))
                 yield from ("--ro-bind-data", str(descriptors[-1]), str(place))
 
 
-def _read_only(places: Sequence[str], root: Path | None = None) -> Iterator[str]:
+def _read_only_options(places: Sequence[str], root: Path | None = None) -> Iterator[str]:
     """Yield the options for existing paths. A link to a visible path stays a link, as each mount takes time.
 
     A link into the workspace `root` stays one too, since a program may put a link to elsewhere in place of its target.
@@ -156,7 +155,7 @@ def _read_only(places: Sequence[str], root: Path | None = None) -> Iterator[str]
             yield from ("--ro-bind-try", str(place), str(place))
 
 
-def _readable(content: bytes) -> int:
+def _pipe_holding(content: bytes) -> int:
     """Return a descriptor for reading the bytes. They are few enough to fit into a pipe."""
     read_end, write_end = os.pipe()
     os.write(write_end, content)

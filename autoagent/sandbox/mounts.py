@@ -40,7 +40,7 @@ _PYTHON_PARTS = ("bin", "include", "lib", "lib64")
 _HARMLESS = frozenset({*_VENV_PARTS, *_PYTHON_PARTS, "share", ".gitignore", ".lock", "CACHEDIR.TAG"})
 
 
-def python_places(python: str) -> tuple[str, ...]:
+def python_paths(python: str) -> tuple[str, ...]:
     """Return the places of a Python interpreter outside the system's own. Raises SetupError.
 
     The interpreter is not run to find them: an agent that may change it could run code outside the sandbox.

@@ -16,7 +16,7 @@ from autoagent.core.frozen import dataclass
 from autoagent.core.protocols import Sandbox
 from autoagent.core.services import BackgroundProcess, ProcessExit
 from autoagent.registry.sandbox import AUTO, KINDS, SandboxKind
-from autoagent.sandbox.mounts import python_places
+from autoagent.sandbox.mounts import python_paths
 from autoagent.sandbox.process import Boundary, Launch, Process, ProcessLimits
 from autoagent.workspace.gate import Workspace, shown
 
@@ -206,7 +206,7 @@ def open_sandbox(
     if required and not any(candidate.confines for candidate in candidates):
         raise SetupError(f"A sandbox is required, but --sandbox {kind} is not a sandbox: leave out one of the two.")
     python = python or sys.executable
-    python_places(python)  # checked first, as an unusable interpreter must not lead to a weaker kind
+    python_paths(python)  # checked first, as an unusable interpreter must not lead to a weaker kind
     reasons: list[str] = []
     for candidate in candidates:
         if required and not candidate.confines:

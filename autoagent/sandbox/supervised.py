@@ -80,7 +80,7 @@ class Landlock(_Supervised):
         self._root = str(workspace.root)
         self._out_of_reach = tuple(str(workspace.root / place) for place in sorted(workspace.protected))
         # A program may replace anything in the workspace with a link, and may read the workspace anyway.
-        python_outside = (place for place in mounts.python_places(python) if not is_inside(workspace.root, Path(place)))
+        python_outside = (place for place in mounts.python_paths(python) if not is_inside(workspace.root, Path(place)))
         self._visible = (*mounts.SYSTEM, *mounts.SETTINGS, *mounts.USERS, *_GIT_SETTINGS, *python_outside)
         self.gaps: tuple[str, ...] = (
             "Programs can see the sizes and times of files outside the workspace, though not what is in them.",

@@ -64,7 +64,7 @@ def parse_time(text: str, now: float) -> float:
 
 
 def precision_of(text: str) -> timedelta:
-    """Return how long the day, minute or second lasts that a text names, such as 2026-11-24T09:30."""
+    """Return the length of the day, minute or second that a text names, such as 2026-11-24T09:30."""
     if len(text) <= len("2026-11-24"):
         return timedelta(days=1)
     return timedelta(minutes=1) if len(text) <= len("2026-11-24T09:30") else timedelta(seconds=1)

@@ -37,12 +37,12 @@ class Page:
     next_position: tuple[int, int] | None  # the line and column where the rest begins, or None at the end of the text
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self.first == self.column == 1 and self.next_position is None
 
     def note(self, command: str) -> str:
         """Say which part it is and how to go on with `command`, given up to its arguments, or '' if it is complete."""
-        if self.whole:
+        if self.is_complete:
             return ""
         if self.total < self.first:
             return f"[there is no line {self.first:,}: the last one is {self.total:,}]"

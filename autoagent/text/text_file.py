@@ -47,8 +47,8 @@ def is_inside(folder: Path, path: Path) -> bool:
     """Return whether a relative path, with links resolved, is inside the folder. A path with NUL never is."""
     if "\0" in str(path):
         return False
-    real = (Path(os.path.realpath(one)) for one in (folder / path, folder))  # resolve() raises for circular links
-    return next(real).is_relative_to(next(real))
+    # Not resolve(), which raises for circular links.
+    return Path(os.path.realpath(folder / path)).is_relative_to(os.path.realpath(folder))
 
 
 def is_there(path: Path) -> bool:
