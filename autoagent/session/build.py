@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from autoagent.core.commands import CommandSpec, Question
 from autoagent.core.errors import SettingsError
-from autoagent.core.events import Event, RunStarted
+from autoagent.core.events import Event
 from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
 from autoagent.core.model import SMALL_WINDOW, Message, Usage
 from autoagent.core.protocols import Authorizer, Model
@@ -23,7 +23,6 @@ from autoagent.safety.approval import ContinuousAuthorizer, FailClosedAuthorizer
 from autoagent.safety.rules import Rulebook, SavedRules
 from autoagent.safety.typed_answers import Steering, UserAnswer, read_answer
 from autoagent.session.extension_hooks import HookedModel, hooked_authorizer, hooked_registry, notify_listeners, render
-from autoagent.session.permissions import enforce_inside
 from autoagent.session.session import Session, found_by_parts, place_in
 from autoagent.settings import DOTENV, Settings, secrets_of, user_config_path, user_state_path
 from autoagent.terminal.console import Console, EventHooks
@@ -33,7 +32,6 @@ from autoagent.terminal.screen import Style
 from autoagent.terminal.shared_questions import THIS_TERMINAL, QuestionSettings
 from autoagent.text.redaction import Redactor
 from autoagent.text.tokens import TOKENS_PER_MESSAGE, counter
-from autoagent.workspace.gate import Workspace
 
 if TYPE_CHECKING:
     from autoagent.agent.budget import Budget
@@ -193,23 +191,6 @@ def protected_paths(settings: Settings) -> list[str]:
     user_files = (user_config_path(os.environ), rules_path(), user_state_path(os.environ))
     own_files = (*settings_files, *extension_files, *user_files)
     return [str(path.absolute()) for path in (settings.state_dir, *own_files) if path]
-
-
-def workspace_of(start: RunStarted, settings: Settings) -> Workspace:
-    """Open the workspace of a run, with its protected paths. Raises SettingsError."""
-    enforce_inside(Path(start.workspace), f"The workspace {start.workspace} of the run")
-    protected = [Path(path) for path in start.settings["protected"]]
-    changes = (*settings.protect, *found_by_parts("guards", place_in(Path.cwd(), settings)))
-    return Workspace(
-        Path(start.workspace), protected, changes=changes, quarantine=settings.state_dir.absolute() / "held"
-    )
-
-
-def rulebook_of(settings: Settings, workspace: Workspace, offered: Iterable[CommandSpec] = ()) -> Rulebook:
-    """Load the rules for all commands and those `offered`. Raises SettingsError or StateError for an invalid rule."""
-    from autoagent.commands.selection import all_specs
-
-    return Rulebook((*offered, *all_specs()), settings.allow, saved_rules(), resolve=workspace.display)
 
 
 def authorizer_of(

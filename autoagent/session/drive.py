@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autoagent.agent.budget import Budget
-from autoagent.core.codec import event_to_dict
+from autoagent.agent.state import Policy, Tools
+from autoagent.agent.surroundings import changes_files
+from autoagent.commands.context import Context, refuse
+from autoagent.commands.selection import all_specs, plugin_commands
 from autoagent.core.commands import Question
-from autoagent.core.errors import CommandError, ForUser, SettingsError, SetupError, StopRun
+from autoagent.core.errors import CommandError, ForUser, SetupError
 from autoagent.core.events import Ended, Event, Feedback, Resumed, Undone
 from autoagent.core.frozen import dataclass
 from autoagent.core.levels import LEVELS
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Inbox
-from autoagent.core.task import Outcome, Status
 from autoagent.log.checkpoint import Checkpoints
 from autoagent.log.event_log import EventLog
 from autoagent.log.reader import is_cut_off, log_path, read, run_ids
@@ -29,29 +30,24 @@ from autoagent.memory.none import TickClock
 from autoagent.models.forwarding import SwitchableModel
 from autoagent.registry.registrations import HOST_HOOKS
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+from autoagent.safety.rules import Rulebook
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.attachments import Attachments
 from autoagent.session.extension_hooks import report_extensions
+from autoagent.session.memories import MemoryParts, lazy_embedder, user_memory
+from autoagent.session.restoring import open_snapshots
 from autoagent.settings import Settings, checkpoint_key
 from autoagent.subagents.pool import Leader, LeaderAuthorizer, Oversight, WorkerPool
 from autoagent.subagents.worker import Build, Mailbox, RunningWorker
 from autoagent.terminal.console import Console
-from autoagent.terminal.output import echo
 from autoagent.terminal.rendering import CONTINUOUS_WARNING
 from autoagent.terminal.signals import Interrupts
-from autoagent.text.redaction import Redactor
 from autoagent.workspace.lock import sole_writer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from autoagent.agent.state import Policy, Tools
-    from autoagent.commands.context import Context
-    from autoagent.safety.rules import Rulebook
-    from autoagent.session.memories import MemoryParts
     from autoagent.session.plan import RunPlan
-    from autoagent.workspace.gate import Workspace
+    from autoagent.session.services import Boundaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,7 @@ class OpenedRun:
     tainted: TaintedFiles
 
 
-Lead = Callable[[OpenedRun], Iterator["Event"]]
+Lead = Callable[[OpenedRun], Iterator[Event]]
 """Runs the leader of a run, its own agent or a team, and yields its events."""
 
 
@@ -108,63 +104,17 @@ def drive(
     return event.status.code
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
-    """The part of a run that one process carried out: its exit code, and the wish to continue with, or ''."""
-
-    run: str
-    code: int
-    wish: str = ""
-
-
-def next_wish(plan: RunPlan) -> str:
-    """Ask the user at this terminal how to continue a finished run. Return the wish, or ''."""
-    outcome = plan.console.stats.outcome
-    provider = plan.settings.model_choice.provider
-    if outcome is None or not outcome.status.is_conclusion or plan.settings.continuous:
-        return ""
-    return "" if provider.recorded or provider.task is not None else plan.console.next_wish()
-
-
-@contextmanager
-def report_failure_as_event(flags: Mapping[str, Any]) -> Iterator[None]:
-    """With --json, also report an end without a log as an `ended` event, except for bad usage."""
-    try:
-        yield
-    except (ForUser, StopRun, KeyboardInterrupt) as error:
-        is_in_log = isinstance(error, ForUser) and error.run_began
-        if flags.get("json_output") and not is_in_log and not isinstance(error, SettingsError):
-            if isinstance(error, StopRun):
-                outcome = error.outcome
-            elif isinstance(error, KeyboardInterrupt):
-                outcome = Outcome(Status.INTERRUPTED, "Ended by Ctrl-C.")
-            else:
-                outcome = Outcome(Status.SETUP if isinstance(error, SetupError) else Status.FAILED, str(error))
-            reason = Redactor().mask(outcome.reason)  # without settings, the other secrets are unknown
-            event = Ended(status=outcome.status, reason=reason, t=time.time())
-            with suppress(OSError):  # nobody reads it; the error is reported anyway
-                echo(json.dumps(event_to_dict(event)))
-        raise
-
-
 @contextmanager
 def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> Iterator[OpenedRun]:
     """Open all parts of the run, and always close them in reverse order."""
-    from autoagent.agent.state import Policy, Tools
-    from autoagent.commands.selection import all_specs
     from autoagent.session.plan import limits_of
-    from autoagent.session.restoring import open_snapshots
-    from autoagent.session.services import open_context
+    from autoagent.session.services import boundaries_of, open_context
     from autoagent.session.steering import RunSteering
 
     start, model, registry, settings, console = plan.start, plan.model, plan.registry, plan.settings, plan.console
     budget = Budget(limits_of(settings, start.task))
-    workspace = build.workspace_of(start, settings)
-    tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
-    rulebook = build.rulebook_of(settings, workspace, registry.specs)
-    specs = (*registry.specs, *all_specs())
-    guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network)
-    guard.find_rule = rulebook.find_rule
+    boundaries = boundaries_of(start, settings, registry.specs)
+    workspace, tainted, guard = boundaries.workspace, boundaries.tainted, boundaries.guard
     models = model, model if plan.extensions.replaces_model else build.open_fast_model(settings, console, model)
     verifier = build.open_verifier(settings, console, model)
     memory_parts = _memory_parts(plan, budget)
@@ -182,12 +132,12 @@ def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> It
         _report_warnings(settings, console, context)
         context.sandbox.tell(console.printed)
         plan.extensions.attach(context, registry)
-        rulebook.logged_calls = log.calls
+        boundaries.rulebook.logged_calls = log.calls
         for listener in (memory_parts.ticks and memory_parts.ticks.add, HOST_HOOKS.get("written")):
             if listener:
                 log.on_append(listener)
-        build_worker = _worker_builder(plan, workspace, tainted, memory_parts)
-        with _open_pool(plan, build_worker, log, budget, rulebook, interrupts) as pool:
+        build_worker = _worker_builder(plan, boundaries, memory_parts)
+        with _open_pool(plan, build_worker, log, budget, boundaries.rulebook, interrupts) as pool:
             log.on_append(pool.on_event)
             context = replace(context, run=log.run, agents=pool.mailbox, pause=pool.mailbox.pause)
             if settings.hierarchical:
@@ -200,9 +150,11 @@ def _open_run(plan: RunPlan, open_log: Callable[[TaintedFiles], EventLog]) -> It
             inbox = Inbox(late_answers.take, late_answers.close)
             tools = Tools(own_registry, context, snapshots, inbox, plan.extensions.steps, checkpoints)
             own_model = SwitchableModel(model)  # sub-agents keep theirs
-            memory = context.memory
-            steering = RunSteering(plan, own_registry, own_model, budget, log.run, snapshots, attachments, memory)
-            authorizer = plan.authorizer(rulebook, None if "team" in start.settings else steering.steering)
+            steering = RunSteering(
+                plan, own_registry, own_model, budget, log.run, snapshots, attachments, context.memory
+            )
+            is_team = "team" in start.settings
+            authorizer = plan.authorizer(boundaries.rulebook, None if is_team else steering.steering)
             policy = Policy(
                 LeaderAuthorizer(authorizer, pool), guard, budget, interrupts.allowed,
                 accept_claims=settings.accept_claims, read_attachments=attachments.read_named,
@@ -260,8 +212,6 @@ class LateAnswers:
 
 
 def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
-    from autoagent.session.memories import MemoryParts, lazy_embedder, user_memory
-
     settings, console = plan.settings, plan.console
     embedder = lazy_embedder(settings, console)
     return MemoryParts(
@@ -275,13 +225,13 @@ def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
 
 
 def _report_warnings(settings: Settings, console: Console, context: Context) -> None:
-    from autoagent.commands.selection import plugin_commands
     from autoagent.session.services import report_browser
 
     if settings.continuous:
         console.warn(CONTINUOUS_WARNING)
-    for problem in filter(None, (addition.problem for addition in plugin_commands())):
-        console.warn(problem)
+    for addition in plugin_commands():
+        if addition.problem:
+            console.warn(addition.problem)
     report_extensions(console.say, console.warn)
     if (sandbox := context.sandbox).gaps:
         console.warn(f"Programs run under the sandbox {sandbox.name!r}, which has gaps:")
@@ -316,20 +266,14 @@ def _open_pool(
     )  # fmt: skip
 
 
-def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, parts: MemoryParts) -> Build:
+def _worker_builder(plan: RunPlan, boundaries: Boundaries, parts: MemoryParts) -> Build:
     """Return the function that builds the sub-agents of a run from the parts of its own agent.
 
     Everything that the function opens is used by one thread only, except a shared model and embedder. A sub-agent's
     programs end with it.
     """
-    from autoagent.agent.state import Policy, Tools
-    from autoagent.agent.surroundings import changes_files
-    from autoagent.commands.context import refuse
-    from autoagent.commands.selection import all_specs
     from autoagent.loop import Agent
-    from autoagent.session.memories import MemoryParts
     from autoagent.session.plan import describe
-    from autoagent.session.restoring import open_snapshots
     from autoagent.session.services import open_context
 
     settings, registry, console = plan.settings, plan.registry, plan.console
@@ -345,10 +289,10 @@ def _worker_builder(plan: RunPlan, workspace: Workspace, tainted: TaintedFiles, 
         trusted_only = build.recalls_trusted_only(settings, worker_registry.specs)
         hides = worker.mailbox.isolation.hides
         own_parts = MemoryParts(embedder, ranker, parts.ticks, parts.user, trusted_only=trusted_only, hides=hides)
-        own_workspace, own_tainted = worker.mailbox.isolation.workspace or workspace, tainted
-        if own_workspace is not workspace:
+        own_workspace, own_tainted = worker.mailbox.isolation.workspace or boundaries.workspace, boundaries.tainted
+        if own_workspace is not boundaries.workspace:
             own_tainted = TaintedFiles(settings.state_dir / "taint.jsonl", own_workspace.root)
-            own_tainted.inherit(workspace.root, (), 0)
+            own_tainted.inherit(boundaries.workspace.root, (), 0)
         description = describe(worker.task, settings, worker_model, worker_registry, worker.state.start, plan.texts)
         limits = dataclasses.asdict(worker.budget.limits)
         guard = ExfiltrationGuard(own_tainted, specs, network=settings.sandbox_network, origin=worker.task_origin)

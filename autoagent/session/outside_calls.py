@@ -39,14 +39,12 @@ from autoagent.safety.approval import (
     FailClosedAuthorizer,
     RuleAuthorizer,
 )
-from autoagent.safety.exfiltration_guard import ExfiltrationGuard
-from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.extension_hooks import hooked_authorizer, hooked_registry, notify_listeners, render
 from autoagent.session.memories import MemoryParts, open_memory_for_subcommand
 from autoagent.session.plan import limits_of, logged_settings
 from autoagent.session.restoring import open_snapshots
-from autoagent.session.services import open_context
+from autoagent.session.services import boundaries_of, open_context
 from autoagent.session.session import Session, claimed_state
 from autoagent.settings import Settings
 from autoagent.terminal.console import Console, EventHooks
@@ -189,11 +187,8 @@ def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallS
     ]
     registry = registry.only(names, "it is of no use to another agent")
     start = _describe_start(settings, registry, session, over)
-    workspace = build.workspace_of(start, settings)
-    tainted = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root)
-    guard = ExfiltrationGuard(tainted, selection.all_specs(), network=settings.sandbox_network)
-    rulebook = build.rulebook_of(settings, workspace)
-    guard.find_rule = rulebook.find_rule
+    boundaries = boundaries_of(start, settings, registry.specs)
+    workspace, guard = boundaries.workspace, boundaries.guard
     inner = ContinuousAuthorizer() if settings.continuous else _RulesOnly(started_by)
     parts = MemoryParts(trusted_only=build.recalls_trusted_only(settings, registry.specs))
     model: Any = _LazyModel(lambda: build.open_model(settings, console))
@@ -208,7 +203,7 @@ def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallS
         Interrupts().installed() as interrupts,
     ):
         tools = Tools(registry, context, open_snapshots(settings.state_dir, workspace, console.warn))
-        authorizer = FailClosedAuthorizer(hooked_authorizer(RuleAuthorizer(rulebook, inner)))
+        authorizer = FailClosedAuthorizer(hooked_authorizer(RuleAuthorizer(boundaries.rulebook, inner)))
         policy = Policy(authorizer, guard, budget, interrupts.allowed)
         service = CallService(session.place, tools, policy, start, log, console)
         service.begin()

@@ -1,27 +1,35 @@
-"""Open the context of an agent's commands: its memory, its sandbox and the web."""
+"""Open the boundaries of a run, and the context of an agent's commands: its memory, its sandbox and the web."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 
 from autoagent.agent.budget import Budget
 from autoagent.commands.context import Context
-from autoagent.commands.selection import all_names
+from autoagent.commands.selection import all_names, all_specs
 from autoagent.commands.support.extras import BROWSER
 from autoagent.commands.support.shell_lines import shell_rule
+from autoagent.core.commands import CommandSpec
+from autoagent.core.events import RunStarted
+from autoagent.core.frozen import dataclass
 from autoagent.core.model import Usage
 from autoagent.core.protocols import Model, Sandbox, Web
 from autoagent.registry.plugins import lazy_function
 from autoagent.safety.exfiltration_guard import ExfiltrationGuard
+from autoagent.safety.rules import Rulebook
+from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.sandbox import programs
 from autoagent.sandbox.mounts import search_path
 from autoagent.sandbox.process import MB, ProcessLimits
 from autoagent.session import build
 from autoagent.session.extension_hooks import hooked_memory
 from autoagent.session.memories import MemoryParts, open_agent_memory
+from autoagent.session.permissions import enforce_inside
+from autoagent.session.session import found_by_parts, place_in
 from autoagent.settings import Settings
 from autoagent.workspace.gate import Workspace
 
@@ -30,6 +38,33 @@ _SEARXNG = lazy_function("autoagent.services.search:searxng")
 _GOOGLE = lazy_function("autoagent.services.search:google")
 _RENDER = lazy_function("autoagent.services.browser:render")  # imports asyncio, which few runs need
 _FIND_BROWSER = lazy_function("autoagent.services.browser:find_browser")
+
+
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """The boundaries of a run: its workspace, the labels of the files there, the rules, and the guard."""
+
+    workspace: Workspace
+    tainted: TaintedFiles
+    rulebook: Rulebook
+    guard: ExfiltrationGuard
+
+
+def boundaries_of(start: RunStarted, settings: Settings, offered: Iterable[CommandSpec]) -> Boundaries:
+    """Open the boundaries of a run for all commands and those `offered`.
+
+    Raises SettingsError for a workspace out of reach, SettingsError or StateError for an invalid rule.
+    """
+    enforce_inside(Path(start.workspace), f"The workspace {start.workspace} of the run")
+    protected = [Path(path) for path in start.settings["protected"]]
+    changes = (*settings.protect, *found_by_parts("guards", place_in(Path.cwd(), settings)))
+    quarantine = settings.state_dir.absolute() / "held"
+    workspace = Workspace(Path(start.workspace), protected, changes=changes, quarantine=quarantine)
+    tainted, specs = TaintedFiles(settings.state_dir / "taint.jsonl", workspace.root), (*offered, *all_specs())
+    rulebook = Rulebook(specs, settings.allow, build.saved_rules(), resolve=workspace.display)
+    guard = ExfiltrationGuard(tainted, specs, network=settings.sandbox_network)
+    guard.find_rule = rulebook.find_rule
+    return Boundaries(workspace, tainted, rulebook, guard)
 
 
 class ReportedCosts:

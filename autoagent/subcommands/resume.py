@@ -23,7 +23,7 @@ from autoagent.log.reader import find_run, read
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build, restoring
 from autoagent.session.attachments import PIPED, with_piped_input
-from autoagent.session.drive import Leg, drive, next_wish, report_failure_as_event
+from autoagent.session.drive import drive
 from autoagent.session.earlier_runs import (
     EarlierRun,
     count_replies,
@@ -36,6 +36,7 @@ from autoagent.session.earlier_runs import (
     session_of_run,
 )
 from autoagent.session.plan import open_parts, plan_run
+from autoagent.session.run_end import Leg, next_wish, report_failure_as_event
 from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import is_task, merge_flags, resume_flags, run_ids_here

@@ -20,9 +20,9 @@ from autoagent.registry.models import DEMO
 from autoagent.registry.plugins import plugins
 from autoagent.session import build
 from autoagent.session.attachments import with_piped_input
-from autoagent.session.drive import Leg, drive, next_wish, report_failure_as_event
 from autoagent.session.load import AS_WISH
 from autoagent.session.plan import open_parts, plan_run
+from autoagent.session.run_end import Leg, next_wish, report_failure_as_event
 from autoagent.session.run_parts import open_run_parts
 from autoagent.session.session import Session, claimed_state, one_line, save_task, save_variables
 from autoagent.session.task_file import is_saved, read_task
@@ -94,6 +94,8 @@ def _start(flags: Mapping[str, Any]) -> tuple[Session, Leg]:
             not_reviewed = flag_task or settings.model_choice.provider.task or is_saved_task
             console.agreed_task = None if not_reviewed or not (terminal.interactive and console.has_person) else task
             plan = plan_run(session, console, parts, model, task, set_up_answers=terminal.given_answers)
+            from autoagent.session.drive import drive  # not imported before the first question
+
             mask = build.mask_of(settings)
             code = drive(plan, lambda tainted: EventLog.create(settings.state_dir, mask=mask), proposals.usage)
             return session, Leg(console.stats.run, code, next_wish(plan))
