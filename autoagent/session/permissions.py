@@ -25,11 +25,11 @@ from autoagent.settings import Settings
 from autoagent.text.text_file import is_inside
 
 
-def may_set(permission: Permission, value: Any, now: Any, held: Settings, folder: Path) -> bool:
-    """Return whether an untrusted folder may replace the value `now` among the settings `held`."""
+def may_set(permission: Permission, value: Any, now: Any, settings: Settings, folder: Path) -> bool:
+    """Return whether an untrusted folder may replace the value `now` among these settings in effect."""
     if permission.startswith("with "):  # such as `with openai key`
-        return not getattr(held, f"{permission.split()[1]}_api_key")
-    return permission in _ALLOWED and _ALLOWED[permission](value, now, held, folder)
+        return not getattr(settings, f"{permission.split()[1]}_api_key")
+    return permission in _ALLOWED and _ALLOWED[permission](value, now, settings, folder)
 
 
 COMPARED: frozenset[Permission] = frozenset(
@@ -38,39 +38,40 @@ COMPARED: frozenset[Permission] = frozenset(
 """The permissions under which one value can be tighter than another."""
 
 
-def _stays_here(model: str, held: Settings) -> bool:
-    """Return whether a model sends texts only where the user's own choice sends them."""
-    return parse_model(model).name != ENDPOINT.name or held.model_choice.name == ENDPOINT.name
+def _is_allowed_model(model: str, settings: Settings) -> bool:
+    """Return whether a model is harmless, and sends texts only where the user's own choice sends them."""
+    choice = parse_model(model)
+    return choice.is_harmless and (choice.name != ENDPOINT.name or settings.model_choice.name == ENDPOINT.name)
 
 
-def _is_own_embedder(name: str, held: Settings) -> bool:
-    return not EMBEDDERS.is_third_party(name) and (name != OPENAI.name or held.model_choice.name == ENDPOINT.name)
+def _is_own_embedder(name: str, settings: Settings) -> bool:
+    return not EMBEDDERS.is_third_party(name) and (name != OPENAI.name or settings.model_choice.name == ENDPOINT.name)
 
 
-def _has_no_lists(held: Settings) -> bool:
-    return not (held.shell_command_control or held.shell_allowlist or held.shell_denylist)
+def _has_no_lists(settings: Settings) -> bool:
+    return not (settings.shell_command_control or settings.shell_allowlist or settings.shell_denylist)
 
 
 # Whether a value may replace the one in effect (`now`). A missing permission allows nothing.
 _ALLOWED: Mapping[str, Callable[[Any, Any, Settings, Path], bool]] = {
-    "free": lambda value, now, held, folder: True,
-    "unset": lambda value, now, held, folder: not now,
-    "limit": lambda value, now, held, folder: value > 0 and (now == 0 or value <= now),
-    "less": lambda value, now, held, folder: bool(value <= now),
-    "more": lambda value, now, held, folder: {*value} >= {*now} and not any(v[0] == "!" for v in {*value} - {*now}),
-    "fewer": lambda value, now, held, folder: set(value) <= set(now),
-    "narrower": lambda value, now, held, folder: not now or set(value) <= set(now),
-    "shell": lambda value, now, held, folder: _has_no_lists(held),
-    "denied": lambda value, now, held, folder: _has_no_lists(held) or (bool(now) and set(value) >= set(now)),
-    "allowed": lambda value, now, held, folder: _has_no_lists(held) or (bool(now) and set(value) <= set(now)),
-    "stronger": lambda value, now, held, folder: is_stronger(value, now),
-    "only true": lambda value, now, held, folder: value is True,
-    "only false": lambda value, now, held, folder: value is False,
-    "inside": lambda value, now, held, folder: is_inside(folder, value),
-    "model": lambda value, now, held, folder: parse_model(value).is_harmless and _stays_here(value, held),
-    "own model": lambda value, now, held, folder: not PROVIDERS.is_third_party(parse_model(value).name),
-    "own memory": lambda value, now, held, folder: not BACKENDS.is_third_party(value),
-    "own embedder": lambda value, now, held, folder: _is_own_embedder(value.partition(":")[0], held),
+    "free": lambda value, now, settings, folder: True,
+    "unset": lambda value, now, settings, folder: not now,
+    "limit": lambda value, now, settings, folder: value > 0 and (now == 0 or value <= now),
+    "less": lambda value, now, settings, folder: bool(value <= now),
+    "more": lambda value, now, settings, folder: {*value} >= {*now} and not any(v[0] == "!" for v in {*value} - {*now}),
+    "fewer": lambda value, now, settings, folder: set(value) <= set(now),
+    "narrower": lambda value, now, settings, folder: not now or set(value) <= set(now),
+    "shell": lambda value, now, settings, folder: _has_no_lists(settings),
+    "denied": lambda value, now, settings, folder: _has_no_lists(settings) or (bool(now) and {*value} >= {*now}),
+    "allowed": lambda value, now, settings, folder: _has_no_lists(settings) or (bool(now) and {*value} <= {*now}),
+    "stronger": lambda value, now, settings, folder: is_stronger(value, now),
+    "only true": lambda value, now, settings, folder: value is True,
+    "only false": lambda value, now, settings, folder: value is False,
+    "inside": lambda value, now, settings, folder: is_inside(folder, value),
+    "model": lambda value, now, settings, folder: _is_allowed_model(value, settings),
+    "own model": lambda value, now, settings, folder: not PROVIDERS.is_third_party(parse_model(value).name),
+    "own memory": lambda value, now, settings, folder: not BACKENDS.is_third_party(value),
+    "own embedder": lambda value, now, settings, folder: _is_own_embedder(value.partition(":")[0], settings),
 }
 
 
@@ -125,23 +126,17 @@ def enforce_inside(path: Path | None, name: str = "") -> None:
 
 def remove_from_path(workspace: Path, env: MutableMapping[str, str]) -> None:
     """Remove folders in a workspace from PATH, so that we never run programs that the agent puts there."""
-
-    def is_apart(entry: str) -> bool:
-        return not any(Path(place).is_relative_to(root) for place in (entry, os.path.realpath(entry)))
-
     root = Path(os.path.realpath(workspace))  # a circular link is reported later
-    env["PATH"] = os.pathsep.join(filter(is_apart, env.get("PATH", os.defpath).split(os.pathsep))) or os.defpath
+    entries = env.get("PATH", os.defpath).split(os.pathsep)
+    kept = [e for e in entries if not any(Path(place).is_relative_to(root) for place in (e, os.path.realpath(e)))]
+    env["PATH"] = os.pathsep.join(kept) or os.defpath
 
 
 def _bounded(settings: Settings, bounds: Mapping[str, Any]) -> Settings:
-    """Return the settings with the bounds applied."""
-    values = {name: _convert(value, getattr(settings, name)) for name, value in bounds.items()}
-    return replace(settings, **values)
-
-
-def _convert(value: Any, usual: Any) -> Any:
-    """Convert a JSON value to the setting's type."""
-    return tuple(value) if isinstance(value, list) else Path(value) if isinstance(usual, Path) else value
+    """Return the settings with the bounds, which are JSON values, applied."""
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in bounds.items()}
+    paths = {name: Path(value) for name, value in values.items() if isinstance(getattr(settings, name), Path)}
+    return replace(settings, **{**values, **paths})
 
 
 def _format_value(value: Any) -> str:
