@@ -181,7 +181,7 @@ def _read_and_open(
         task_list = read_tasks(Path(tasks), settings) if isinstance(tasks, (str, Path)) else tasks_of(tasks, settings)
     session = Session.open(flags, file_values=task_list.untrusted)
     for value in task_list.untrusted:
-        if not session.holds(value):
+        if not session.trusts(value):
             raise SettingsError(f"{value.location}: is not trusted; nothing was started.")
     for job in task_list.jobs:
         if "continuous_limit" in job.given and not flags.get("continuous"):

@@ -9,6 +9,7 @@ import stat
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
@@ -42,7 +43,10 @@ def with_piped_input(flags: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if not flags.get("wish") or PIPED in flags or sys.stdin.closed or sys.stdin.isatty():
         return flags
-    terminal = _terminal()
+    terminal = None
+    if sys.stderr.isatty():
+        with suppress(OSError):
+            terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     kind = os.fstat(0).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind)) or not (flags.get("continuous") or terminal is not None):
         return flags
@@ -55,14 +59,6 @@ def with_piped_input(flags: Mapping[str, Any]) -> Mapping[str, Any]:
         os.dup2(terminal, 0)
         sys.stdin = open(0, encoding=sys.stdin.encoding, errors=sys.stdin.errors, closefd=False)  # noqa: SIM115
     return {**flags, PIPED: text} if text.strip() else flags
-
-
-def _terminal() -> int | None:
-    """Open the terminal if stderr is a terminal."""
-    try:
-        return os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC) if sys.stderr.isatty() else None
-    except OSError:
-        return None
 
 
 def _read_input() -> bytes:
@@ -102,7 +98,7 @@ class Attachments:
     say: Callable[[str], None]
     sees: bool = False
 
-    def at_start(self, texts: Sequence[str], piped: str = "") -> list[AgentMessage]:
+    def at_start(self, texts: Sequence[str], piped: str) -> list[AgentMessage]:
         """Return the attachments of the texts that begin or continue a run."""
         labels = {"untrusted": _INPUT_NAME}
         messages = [AgentMessage(sender=_INPUT_NAME, text=piped, attached=True, data=labels)] if piped else []
@@ -133,12 +129,12 @@ class Attachments:
         except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, or an unknown home
             raise SettingsError(f"{name}: {str(getattr(error, 'strerror', '') or error).rstrip('.')}.") from error
         kind = next((kind for signature, kind in _IMAGES.items() if re.match(signature, raw, re.DOTALL)), "")
-        text, image = self._image(raw, name, kind) if kind else (_decode(raw, name), "")
+        text, image = self._read_image(raw, name, kind) if kind else (_decode(raw, name), "")
         source = self.tainted.source_of(str(path))
         labels = {"private": True, **({"untrusted": source} if source else {})}
         return AgentMessage(sender=name, text=text, image=image, attached=True, data=labels)
 
-    def _image(self, raw: bytes, name: str, kind: str) -> tuple[str, str]:
+    def _read_image(self, raw: bytes, name: str, kind: str) -> tuple[str, str]:
         """Return the text that stands for an image, and its data URL."""
         if not self.sees:
             raise SettingsError(f"{name}: this model sees no images; choose one of an endpoint that does (--model).")

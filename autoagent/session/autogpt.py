@@ -220,15 +220,13 @@ class AutoGPTFolder:
         redis = backend[0].lower() == REDIS
         for meaning in meanings(values, self._folder, redis=redis):
             if meaning.overrides or (meaning.setting not in own_values and meaning.value != _DEFAULT_REDIS_URL):
-                line = self._line(meaning.variable) or self._line("USE_AZURE")
+                names = (meaning.variable, "USE_AZURE")
+                line = next((self.variables[name].line for name in names if name in self.variables), 0)
                 own_values[meaning.setting] = (f".env:{line}: {meaning.variable}", meaning.value, f".env:{line}")
         local = "execute_local_commands"
         if self._is_from_autogpt and local not in own_values and local not in self._outer:
             own_values[local] = (".env:1: EXECUTE_LOCAL_COMMANDS", "false", ".env:1")
         yield from ((name, *entry) for name, entry in own_values.items())
-
-    def _line(self, variable: str) -> int:
-        return self.variables[variable].line if variable in self.variables else 0
 
     def usual_places(self) -> dict[str, tuple[Path, str]]:
         """Return AutoGPT's usual files and folders that exist here. Our own default workspace takes precedence."""

@@ -115,7 +115,7 @@ def may_distil(settings: Settings) -> bool:
     return settings.memory_distil and remembers and provider.proposes and not provider.recorded
 
 
-def model_of_worker(settings: Settings, console: Console, model: Model, key: str, name: str = "") -> Model:
+def model_of_worker(settings: Settings, console: Console, model: Model, key: str, name: str) -> Model:
     """Return the model of a sub-agent: `model` itself if it serves all threads, else a separate one."""
     return model if settings.model_choice.provider.shared else open_model(settings, console, agent=key, name=name)
 
@@ -136,7 +136,7 @@ def _open(
     return cast("Model", HOST_HOOKS["model"](model)) if "model" in HOST_HOOKS else model
 
 
-def open_registry(settings: Settings, model: Model, *, attended: bool, extras: Sequence[Command] = ()) -> Registry:
+def open_registry(settings: Settings, model: Model, *, attended: bool, extras: Sequence[Command]) -> Registry:
     """Return the commands that this run offers. Raises SettingsError if the model cannot answer for all levels."""
     from autoagent.commands import selection
 
@@ -171,7 +171,7 @@ def recalls_trusted_only(settings: Settings, specs: Iterable[CommandSpec]) -> bo
 
 
 def report_selection(
-    registry: Registry, settings: Settings, window: int, say: Callable[[str], None], extras: Sequence[Command] = ()
+    registry: Registry, settings: Settings, window: int, say: Callable[[str], None], extras: Sequence[Command]
 ) -> None:
     """Tell the user if commands were left out to fit the window."""
     from autoagent.commands import selection
@@ -194,7 +194,7 @@ def protected_paths(settings: Settings) -> list[str]:
 
 
 def authorizer_of(
-    settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool, steering: Steering | None = None
+    settings: Settings, console: Console, rulebook: Rulebook, *, attended: bool, steering: Steering | None
 ) -> Authorizer:
     """Return the authorizer of a run. At its questions, the user may change the run by `steering`."""
     inner: Authorizer = ContinuousAuthorizer()

@@ -80,7 +80,7 @@ def earlier_runs(state_dir: Path) -> Iterator[EarlierRun]:
                 yield EarlierRun(run, began, status, mtimes[run] / 1e9)
 
 
-def newest_run(state_dir: Path, *, finished: bool = False) -> str:
+def newest_run(state_dir: Path, *, finished: bool) -> str:
     """Return the newest resumable run. Report damaged logs. Raises StateError without one."""
     for earlier in earlier_runs(state_dir):
         if finished or earlier.status is None or not earlier.status.ended_by_agent:
@@ -93,7 +93,7 @@ def named_run(state_dir: Path, prefix: str | None) -> str:
     return find_run(state_dir, prefix) if prefix else newest_run(state_dir, finished=True)
 
 
-def count_replies(settings: Settings, run: str, step: int | None = None) -> int:
+def count_replies(settings: Settings, run: str, step: int | None) -> int:
     """Count the replies of a recording used up to the end of a step (None: until now), or 0 for other models."""
     if not settings.model_choice.provider.recorded:
         return 0

@@ -159,7 +159,6 @@ def _read_dotenv_values(
 
 
 def _as_localhost(address: str) -> str:
-    """Return an address with localhost in place of the equivalent 127.0.0.1."""
     return re.sub(r"\A(\w+://)127\.0\.0\.1(?=[:/]|\Z)", r"\1localhost", address)
 
 
@@ -171,25 +170,25 @@ def _withhold_keys(
     Return a line for each key that is withheld.
     """
     notices = []
-    addresses = {name: f for name, f in all_settings().__dataclass_fields__.items() if f.metadata["keys"]}
-    for name, address_field in addresses.items():
-        address, origin = effective.get(name, (address_field.default, "default"))
+    fields = all_settings().__dataclass_fields__
+    for name, address_field in fields.items():
+        keys, default = address_field.metadata["keys"], address_field.default
+        address, origin = effective.get(name, (default, "default"))
+        if not keys or address == user_layers.get(name, (default,))[0]:
+            continue
         is_from_folder = name in dotenv_layer and origin == dotenv_layer[name][1]
-        if address == user_layers.get(name, (address_field.default,))[0] or not (is_from_folder or origin == RUN):
+        if not is_from_folder and (origin != RUN or trusts(saved_address(name, address))):
             continue
-        if origin == RUN and trusts(saved_address(name, address)):
-            continue
-        for key in address_field.metadata["keys"]:
+        for key in keys:
             if key in dotenv_layer:
                 effective[key] = dotenv_layer[key]
             elif key in effective:
-                settings_fields = all_settings().__dataclass_fields__
-                key_variable, address_variable = (settings_fields[one].metadata["env"][0] for one in (key, name))
+                _, key_origin = effective.pop(key)
                 notices.append(
-                    f"{key_variable} ({effective[key][1]}) is not sent to {address}, which only {origin} names: "
-                    f"write the key for it into .env, or set {address_variable} where you set that key."
+                    f"{fields[key].metadata['env'][0]} ({key_origin}) is not sent to {address}, which only {origin} "
+                    f"names: write the key for it into .env, or set {address_field.metadata['env'][0]} where you set "
+                    "that key."
                 )
-                del effective[key]
     return notices
 
 

@@ -134,9 +134,11 @@ def remove_from_path(workspace: Path, env: MutableMapping[str, str]) -> None:
 
 def _bounded(settings: Settings, bounds: Mapping[str, Any]) -> Settings:
     """Return the settings with the bounds, which are JSON values, applied."""
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in bounds.items()}
-    paths = {name: Path(value) for name, value in values.items() if isinstance(getattr(settings, name), Path)}
-    return replace(settings, **{**values, **paths})
+    values: dict[str, Any] = {}
+    for name, value in bounds.items():
+        is_path = isinstance(getattr(settings, name), Path)
+        values[name] = Path(value) if is_path else tuple(value) if isinstance(value, list) else value
+    return replace(settings, **values)
 
 
 def _format_value(value: Any) -> str:

@@ -113,7 +113,10 @@ def finish(log: EventLog | RunWriter, snapshots: Snapshots, history: WorkspaceHi
     restored = snapshots.restore(history.unfinished)
     _record(log, history, Snapshot(tree=snapshots.take()))
     if isinstance(back, Undone) and restored.changed:
-        log.append(SystemNotice(step=history.step, text=_notice(back, files(restored.changed))))
+        text = f"The user has undone what was changed after step {back.to}. As they were then are now: "
+        if back.redo:
+            text = "The user has taken the undo back. As they were before it are now: "
+        log.append(SystemNotice(step=history.step, text=f"{text}{files(restored.changed)}."))
     return restored
 
 
@@ -148,7 +151,12 @@ def undo(
     Raises StateError if there is nothing to undo, and like `restore`. Then nothing is recorded or touched.
     """
     back = _target(history, log.run, to, redo)
-    description = _describe(back, history)
+    if back.redo:
+        description = "The last undo is reverted."
+    elif undone := [turn for turn in history.applied if turn.step > back.to]:
+        description = f"Undone: {', '.join(f'step {turn.step} ({turn.command})' for turn in undone)}."
+    else:
+        description = f"The workspace is as it was after step {back.to}."
     return f"{description} {restore(log, snapshots, history, back, force=force)}"
 
 
@@ -168,18 +176,3 @@ def _target(history: WorkspaceHistory, run: str, to: int | None, redo: bool) -> 
         raise StateError(f"The run {run} has no change left to undo.")
     turn = history.applied[-1]
     return Undone(to=turn.step - 1, tree=turn.before)
-
-
-def _describe(back: Undone, history: WorkspaceHistory) -> str:
-    if back.redo:
-        return "The last undo is reverted."
-    undone = [turn for turn in history.applied if turn.step > back.to]
-    if not undone:
-        return f"The workspace is as it was after step {back.to}."
-    return f"Undone: {', '.join(f'step {turn.step} ({turn.command})' for turn in undone)}."
-
-
-def _notice(back: Undone, changed: str) -> str:
-    if back.redo:
-        return f"The user has taken the undo back. As they were before it are now: {changed}."
-    return f"The user has undone what was changed after step {back.to}. As they were then are now: {changed}."

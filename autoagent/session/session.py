@@ -68,7 +68,7 @@ class Session:
                 with _reporting_failure():
                     session.trust()
                 session = cls.load(flags, task=task, trusted=session.trusted, file_values=file_values)
-        session.tell()
+        session.report_left_out()
         with _reporting_failure():
             session.note_address()
         for value in session.waiting:
@@ -80,7 +80,7 @@ class Session:
     def read(cls, flags: Mapping[str, Any] | None) -> Session:
         """Load a session for a read-only command. Report untrusted values without a question. Raises like `load`."""
         session = cls.load(flags)
-        session.tell()
+        session.report_left_out()
         return session
 
     @classmethod
@@ -120,7 +120,7 @@ class Session:
             *found_by_parts("asks", session.place),
             *file_values,
         ]
-        left_out = [*loaded.untrusted, *(untrusted for untrusted in others if not session.holds(untrusted))]
+        left_out = [*loaded.untrusted, *(untrusted for untrusted in others if not session.trusts(untrusted))]
         if not is_named and not is_own(state, trusted):
             about = "runs and memory that you did not make here"
             left_out.append(
@@ -144,7 +144,6 @@ class Session:
         return session
 
     def working_in(self, workspace: Path) -> Session:
-        """Return the session with another workspace."""
         return replace(self, loaded=replace(self.loaded, settings=replace(self.settings, workspace=workspace)))
 
     @property
@@ -166,14 +165,13 @@ class Session:
         origin = self.loaded.origins[setting]
         return origin not in ("default", RUN) and not origin.startswith(f"{DOTENV}:")
 
-    def holds(self, untrusted: UntrustedValue) -> bool:
-        """Return whether the user trusts the folder with this value."""
+    def trusts(self, untrusted: UntrustedValue) -> bool:
         return self.trusted.holds(self.folder, untrusted.mark)
 
     @property
     def place(self) -> Place:
         """Return the folder as extensions see it."""
-        return replace(place_in(self.folder, self.settings), trusts=self.holds, is_named=self.is_named)
+        return replace(place_in(self.folder, self.settings), trusts=self.trusts, is_named=self.is_named)
 
     def _links_outside(self) -> Iterator[UntrustedValue]:
         """Yield writable places in the folder behind a link that leads out of it."""
@@ -199,11 +197,11 @@ class Session:
     def without_untrusted_checks(self, task: Task) -> Task:
         """Return the saved task with only the checks that the user trusts."""
         path = self.settings.ai_settings_file
-        untrusted_checks = {check.value for check in _check_values(self.folder, path, task) if not self.holds(check)}
+        untrusted_checks = {check.value for check in _check_values(self.folder, path, task) if not self.trusts(check)}
         goals = (replace(goal, check=None) if goal.check in untrusted_checks else goal for goal in task.goals)
         return replace(task, goals=tuple(goals))
 
-    def tell(self) -> None:
+    def report_left_out(self) -> None:
         """Report the untrusted values in one line, then each withheld key and each setting that no longer exists."""
         for line in (*notices(self), *self.loaded.withheld_keys, *self.loaded.removed_settings):
             _say(line)
@@ -216,7 +214,7 @@ class Session:
     def note_address(self) -> None:
         """Note an endpoint address that the user names, so that a run in this folder may name it again."""
         item = saved_address("openai_base_url", self.settings.openai_base_url)
-        if item.value and self.is_named("openai_base_url") and not self.holds(item):
+        if item.value and self.is_named("openai_base_url") and not self.trusts(item):
             self.trusted.add(self.folder, [item])
 
 
@@ -240,8 +238,8 @@ def save_variables(values: Mapping[str, str]) -> None:
     """Store the user's own variables in `.env`, and trust this folder with them. Raises SettingsError."""
     store_variables(Path.cwd() / DOTENV, values)
     guarded = {name for f in fields(all_settings()) if f.metadata["folder"] != "free" for name in f.metadata["env"]}
-    user_values = {name: value for name, value in values.items() if name in guarded}
-    _trust_own([UntrustedValue(file=DOTENV, name=name, value=value, about="") for name, value in user_values.items()])
+    user_values = [item for item in values.items() if item[0] in guarded]
+    _trust_own([UntrustedValue(file=DOTENV, name=name, value=value, about="") for name, value in user_values])
 
 
 def save_task(path: Path, task: Task) -> None:
@@ -324,20 +322,18 @@ def refused_notice(session: Session) -> str:
 
 def describe_values(values: Iterable[UntrustedValue]) -> list[str]:
     """Return a line for each value: location, content, purpose."""
-    return [f"  {one_line(value.location)}{_format_value(value)}   ({value.about})" for value in values]
+    lines = []
+    for untrusted in values:
+        value = re.sub(r"(?<=//)[^/@]*(?=@)", "[masked]", untrusted.value) if untrusted.secret else untrusted.value
+        value = one_line(fold_blanks(value))  # shown whole, as trust covers all of it
+        content = (f" = {value}" if untrusted.setting else f": {value}") if untrusted.name else f"  {value}".rstrip()
+        lines.append(f"  {one_line(untrusted.location)}{content}   ({untrusted.about})")
+    return lines
 
 
 def one_line(text: str) -> str:
     """Return the text on one line, with control characters escaped."""
     return escape(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _format_value(untrusted: UntrustedValue) -> str:
-    value = re.sub(r"(?<=//)[^/@]*(?=@)", "[masked]", untrusted.value) if untrusted.secret else untrusted.value
-    value = one_line(fold_blanks(value))  # shown whole, as trust covers all of it
-    if not untrusted.name:
-        return f"  {value}".rstrip()
-    return f" = {value}" if untrusted.setting else f": {value}"
 
 
 def _locations(values: Iterable[UntrustedValue]) -> str:

@@ -78,14 +78,6 @@ class RunSteering:
             self._console.say(f"The model is {self.model.name}. {self._available_models(self._settings)}")
             return None
         settings = replace(self._settings, model=name)
-        self._check_model(settings)
-        model = self.plan.extensions.model(lambda: build.open_model(settings, self._console))
-        change = f"the model is {model.name}, window {model.window:,} tokens"
-        start = self._changed_start(self._start.task, settings, model, change)
-        return partial(self._apply, start, settings, act=lambda: self.model.switch(model))
-
-    def _check_model(self, settings: Settings) -> None:
-        """Raise SettingsError for a missing model, or one that cannot take over a run. No model is asked."""
         choice = settings.model_choice
         provider = choice.provider
         if settings.hierarchical:
@@ -97,6 +89,10 @@ class RunSteering:
             names = provider.names(settings.model_settings)
             if choice.argument not in names:
                 raise SettingsError(f"There is no model {choice.argument!r}. {self._available_models(settings, names)}")
+        model = self.plan.extensions.model(lambda: build.open_model(settings, self._console))
+        change = f"the model is {model.name}, window {model.window:,} tokens"
+        start = self._changed_start(self._start.task, settings, model, change)
+        return partial(self._apply, start, settings, act=lambda: self.model.switch(model))
 
     def _available_models(self, settings: Settings, names: Sequence[str] | None = None) -> str:
         """List the available models, including the endpoint's."""

@@ -78,7 +78,7 @@ def setup(ctx: click.Context) -> None:
 def config(ctx: click.Context, show_all: bool, show_origin: bool, as_json: bool) -> None:
     """Show the settings here that differ from the defaults. Secrets are masked."""
     session = Session.load(ctx.obj)
-    session.tell()
+    session.report_left_out()
     rows = list(_rows(session))
     if as_json:
         echo_json(rows)

@@ -46,7 +46,7 @@ def list_skills(ctx: click.Context, as_json: bool) -> None:
     user_path = user_skills_path()
     skills_here = [(skill, True) for skill in skills_in(user_path, user_path, warn)]
     for skill in folder_skills(session.folder, warn):
-        skills_here.append((skill, session.holds(untrusted_skill(skill, session.folder))))
+        skills_here.append((skill, session.trusts(untrusted_skill(skill, session.folder))))
     rows: list[dict[str, Any]] = [
         {"name": skill.name, "description": skill.description, "place": str(skill.place), "trusted": trusted}
         for skill, trusted in skills_here

@@ -84,7 +84,7 @@ def start_team(
     checks = checks_of_team(Path.cwd(), file, definition)
     session = Session.open(flags, file_values=checks)
     check_flags(flags, session.settings)
-    left_out = {check.value for check in checks if not session.holds(check)}
+    left_out = {check.value for check in checks if not session.trusts(check)}
     for role in definition["roles"]:
         for action in role["actions"]:
             if action.get("check") in left_out:
