@@ -6,6 +6,8 @@ import dataclasses
 import os
 import re
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,8 @@ def test_autogpts_older_names_are_read_and_the_newer_one_wins(tmp_path: Path) ->
     env = {"SMART_LLM_MODEL": "old", "FAST_LLM_MODEL": "old", "FAST_LLM": "new", "OPENAI_API_BASE_URL": "http://h/v1"}
     settings = loaded(tmp_path, env=env).settings
     assert (settings.smart_llm, settings.fast_llm, settings.openai_base_url) == ("old", "new", "http://h/v1")
+    for name, ours in (("json_file", "local"), ("no_memory", "none")):
+        assert loaded(tmp_path, env={"MEMORY_BACKEND": name}).settings.memory_backend == ours
 
 
 @pytest.mark.parametrize(("flag", "both"), [("gpt3only", "fast"), ("gpt4only", "smart")])
@@ -124,20 +128,11 @@ def test_a_value_that_cannot_be_used_is_named(tmp_path: Path, name: str, value: 
     assert "sk-1" not in str(caught.value)
 
 
-def test_autogpts_names_of_the_memory_are_understood(tmp_path: Path) -> None:
-    assert loaded(tmp_path, env={"MEMORY_BACKEND": "json_file"}).settings.memory_backend == "local"
-    assert loaded(tmp_path, env={"MEMORY_BACKEND": "no_memory"}).settings.memory_backend == "none"
-
-
-def test_a_wrong_value_in_dotenv_is_named_with_its_line(tmp_path: Path) -> None:
-    write(tmp_path / ".env", "# comment\n\nTEMPERATURE=warm\n")
-    with pytest.raises(SettingsError, match=r"\.env:3: TEMPERATURE: must be a number of 0 or more, not 'warm'"):
-        loaded(tmp_path)
-
-
-def test_the_user_config_follows_xdg(tmp_path: Path) -> None:
+def test_the_users_own_files_follow_xdg_but_not_to_a_relative_place(tmp_path: Path) -> None:
     assert user_config_path({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "autoagent" / "config.yaml"
     assert user_config_path({}) == Path.home() / ".config" / "autoagent" / "config.yaml"
+    assert user_config_path({"XDG_CONFIG_HOME": "conf"}) == user_config_path({})
+    assert user_state_path({"XDG_STATE_HOME": "."}) == Path.home() / ".local/state/autoagent"
 
 
 def test_lists_numbers_and_paths_of_the_user_config(tmp_path: Path) -> None:
@@ -222,10 +217,6 @@ def test_no_variable_is_both_used_and_said_to_be_unused() -> None:
 # What a folder may set -------------------------------------------------------------------------------------------
 
 
-def left_out(folder: Path, env: dict[str, str] | None = None) -> list[str]:
-    return [untrusted.name for untrusted in loaded(folder, env=env).untrusted]
-
-
 def test_a_setting_that_declares_nothing_needs_trust() -> None:
     @dataclasses.dataclass
     class Undeclared:
@@ -235,49 +226,47 @@ def test_a_setting_that_declares_nothing_needs_trust() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outside", "line", "is_left_out"),
+    ("outside", "free", "left_out"),
     [
-        ({}, "GITHUB_USERNAME=a", False),
-        ({"github_api_key": "k"}, "GITHUB_USERNAME=a", True),
-        ({}, "AUTOAGENT_BUDGET=5", False),
-        ({"budget": "2"}, "AUTOAGENT_BUDGET=1", False),
-        ({"budget": "2"}, "AUTOAGENT_BUDGET=3", True),
-        ({}, "AUTOAGENT_SANDBOX_SECONDS=60", False),
-        ({}, "AUTOAGENT_SANDBOX_SECONDS=600", True),
-        ({}, "AUTOAGENT_SANDBOX_SECONDS=0", True),
-        ({}, "AUTOAGENT_AGENTS=0", False),
-        ({}, "AUTOAGENT_AGENTS=50", True),
-        ({}, "AUTOAGENT_REQUIRE_SANDBOX=true", False),
-        ({"require_sandbox": "true"}, "AUTOAGENT_REQUIRE_SANDBOX=false", True),
-        ({"disabled_command_categories": "web"}, "DISABLED_COMMAND_CATEGORIES=web,code", False),
-        ({"disabled_command_categories": "web"}, "DISABLED_COMMAND_CATEGORIES=code", True),
-        ({"commands": "files"}, "AUTOAGENT_COMMANDS=code", True),
-        ({"allow_hosts": "a:1,b:2"}, "AUTOAGENT_ALLOW_HOSTS=a:1", False),
-        ({}, "SHELL_COMMAND_CONTROL=allowlist", False),
-        ({}, "SHELL_ALLOWLIST=ls", False),
-        ({"shell_allowlist": "ls"}, "SHELL_COMMAND_CONTROL=denylist", True),
-        ({"shell_allowlist": "ls"}, "SHELL_ALLOWLIST=ls,rm", True),
-        ({"shell_denylist": "rm"}, "SHELL_DENYLIST=rm,mv", False),
-        ({"shell_command_control": "denylist"}, "SHELL_DENYLIST=mv", True),
-        ({}, "AUTHORISE_COMMAND_KEY=y", False),
-        ({"sandbox": "none"}, "AUTOAGENT_SANDBOX=none", False),
-        ({}, "AUTOAGENT_SANDBOX=landlock", True),
-        ({}, "AUTOAGENT_WORKSPACE=sub/x", False),
-        ({}, "AUTOAGENT_WORKSPACE=link/x", True),
-        ({}, "OPENAI_BASE_URL=http://h/v1", True),
-        ({"openai_api_key": "sk-mine"}, "OPENAI_BASE_URL=http://h/v1", True),
-        ({"openai_api_key": "sk-mine"}, "OPENAI_API_KEY=sk-its", True),
-        ({}, "OPENAI_API_KEY=sk-its", False),
-        ({"openai_api_key": "sk-mine"}, "OPENAI_BASE_URL=http://h/v1\nOPENAI_API_KEY=sk-its", True),
-        ({"openai_api_key": "sk-mine", "openai_base_url": "http://h/v1"}, "OPENAI_BASE_URL=http://h/v1", False),
+        (
+            {},
+            ["GITHUB_USERNAME=a", "AUTOAGENT_BUDGET=5", "AUTOAGENT_SANDBOX_SECONDS=60", "AUTOAGENT_AGENTS=0",
+             "AUTOAGENT_REQUIRE_SANDBOX=true", "SHELL_COMMAND_CONTROL=allowlist", "SHELL_ALLOWLIST=ls",
+             "AUTHORISE_COMMAND_KEY=y", "AUTOAGENT_WORKSPACE=sub/x", "OPENAI_API_KEY=sk-its"],
+            ["AUTOAGENT_SANDBOX_SECONDS=600", "AUTOAGENT_SANDBOX_SECONDS=0", "AUTOAGENT_AGENTS=50",
+             "AUTOAGENT_SANDBOX=landlock", "AUTOAGENT_WORKSPACE=link/x", "OPENAI_BASE_URL=http://h/v1"],
+        ),
+        ({"github_api_key": "k"}, [], ["GITHUB_USERNAME=a"]),
+        ({"budget": "2"}, ["AUTOAGENT_BUDGET=1"], ["AUTOAGENT_BUDGET=3"]),
+        ({"require_sandbox": "true"}, [], ["AUTOAGENT_REQUIRE_SANDBOX=false"]),
+        (
+            {"disabled_command_categories": "web"},
+            ["DISABLED_COMMAND_CATEGORIES=web,code"],
+            ["DISABLED_COMMAND_CATEGORIES=code"],
+        ),
+        ({"commands": "files"}, [], ["AUTOAGENT_COMMANDS=code"]),
+        ({"allow_hosts": "a:1,b:2"}, ["AUTOAGENT_ALLOW_HOSTS=a:1"], []),
+        ({"shell_allowlist": "ls"}, [], ["SHELL_COMMAND_CONTROL=denylist", "SHELL_ALLOWLIST=ls,rm"]),
+        ({"shell_denylist": "rm"}, ["SHELL_DENYLIST=rm,mv"], []),
+        ({"shell_command_control": "denylist"}, [], ["SHELL_DENYLIST=mv"]),
+        ({"sandbox": "none"}, ["AUTOAGENT_SANDBOX=none"], []),
+        (
+            {"openai_api_key": "sk-mine"},
+            [],
+            ["OPENAI_BASE_URL=http://h/v1", "OPENAI_API_KEY=sk-its",
+             "OPENAI_BASE_URL=http://h/v1\nOPENAI_API_KEY=sk-its"],
+        ),
+        ({"openai_api_key": "sk-mine", "openai_base_url": "http://h/v1"}, ["OPENAI_BASE_URL=http://h/v1"], []),
     ],
-)
-def test_a_folder_may_only_tighten(tmp_path: Path, outside: dict[str, str], line: str, is_left_out: bool) -> None:
+)  # fmt: skip
+def test_a_folder_may_only_tighten(
+    tmp_path: Path, outside: dict[str, str], free: list[str], left_out: list[str]
+) -> None:
     (tmp_path / "link").symlink_to("/")
-    settings = "".join(f"{name}: {value}\n" for name, value in outside.items() if name.islower())
-    write(tmp_path / "config.yaml", settings)
-    write(tmp_path / ".env", f"{line}\n")
-    assert bool(left_out(tmp_path)) is is_left_out
+    write(tmp_path / "config.yaml", "".join(f"{name}: {value}\n" for name, value in outside.items()))
+    for line in (*free, *left_out):
+        write(tmp_path / ".env", f"{line}\n")
+        assert bool(loaded(tmp_path).untrusted) is (line in left_out), line
 
 
 def test_what_is_trusted_counts_but_the_sandbox_never(tmp_path: Path) -> None:
@@ -313,11 +302,6 @@ def test_a_key_goes_to_an_address_of_the_folder_only_from_there(tmp_path: Path, 
     assert bool(found.withheld_keys) is not bool(key)
 
 
-def test_a_relative_place_of_the_users_own_files_counts_as_not_set() -> None:
-    assert user_config_path({"XDG_CONFIG_HOME": "conf"}) == user_config_path({})
-    assert user_state_path({"XDG_STATE_HOME": "."}) == Path.home() / ".local/state/autoagent"
-
-
 # .env ------------------------------------------------------------------------------------------------------------
 
 
@@ -334,18 +318,16 @@ def test_a_line_of_dotenv(tmp_path: Path, line: str, value: str) -> None:
     assert read_dotenv(write(tmp_path / ".env", f"# first\n{line}\n")) == {"K": Variable(value, 2)}
 
 
-def test_dotenv_with_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
+def test_no_dotenv_and_one_with_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
+    assert read_dotenv(tmp_path / ".env") == {}
     found = read_dotenv(write(tmp_path / ".env", b"\xef\xbb\xbfA=1\r\nB=2\r\n"))
     assert found == {"A": Variable("1", 1), "B": Variable("2", 2)}
-
-
-def test_no_dotenv_is_no_variables(tmp_path: Path) -> None:
-    assert read_dotenv(tmp_path / ".env") == {}
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
+        ("# comment\n\nTEMPERATURE=warm\n", r"\.env:3: TEMPERATURE: must be a number of 0 or more, not 'warm'"),
         ("A=1\nSMART_LLM is this\n", r"\.env:2: SMART_LLM: is not NAME=value"),
         ("\n\nSMART_LLM\n", r"\.env:3: SMART_LLM: is not NAME=value"),
         ("SMART_LLM='open\n", r"\.env:1: SMART_LLM: the value does not end with its quote"),
@@ -363,9 +345,8 @@ def test_a_broken_dotenv_is_named_with_file_and_line(tmp_path: Path, text: str |
 
 
 def test_what_is_odd_in_names_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
-    text = 'A=${B}\nwhat is this\nC="open\nD=\'two\nlines\'\nE="a\\d"\nPROXY\nSMART_LLM=#x\n'
-    found = loaded(tmp_path, env={}) if write(tmp_path / ".env", text) else None
-    assert found is not None
+    write(tmp_path / ".env", 'A=${B}\nwhat is this\nC="open\nD=\'two\nlines\'\nE="a\\d"\nPROXY\nSMART_LLM=#x\n')
+    found = loaded(tmp_path)
     assert (found.settings.smart_llm, found.origins["smart_llm"]) == ("#x", ".env:8")
 
 
@@ -375,15 +356,11 @@ def test_of_a_name_that_stands_twice_the_last_one_counts(tmp_path: Path) -> None
     assert (found.settings.memory_index, found.origins["memory_index"]) == ("other", ".env:3")
 
 
-@pytest.mark.parametrize("what", ["a pipe", "a folder", "a device"])
-def test_settings_are_read_from_regular_files_alone(tmp_path: Path, what: str) -> None:
-    path = tmp_path / ".env"
-    if what == "a pipe":
-        os.mkfifo(path)
-    elif what == "a folder":
-        path.mkdir()
-    else:
-        path.symlink_to("/dev/null")
+@pytest.mark.parametrize(
+    ("make", "what"), [(os.mkfifo, "a pipe"), (os.mkdir, "a folder"), (partial(os.symlink, "/dev/null"), "a device")]
+)
+def test_settings_are_read_from_regular_files_alone(tmp_path: Path, make: Callable[[Path], None], what: str) -> None:
+    make(tmp_path / ".env")
     with pytest.raises(SettingsError, match=rf"\.env: is not a file but {what}\."):
         loaded(tmp_path)
 
@@ -407,10 +384,6 @@ def test_a_value_that_would_break_the_file_is_refused(tmp_path: Path) -> None:
 HEAD = "ai_name: N\nai_role: an AI\n"
 
 
-def goals(tmp_path: Path, text: str | bytes) -> list[str]:
-    return [str(goal) for goal in read_task(write(tmp_path / "ai_settings.yaml", text)).goals]
-
-
 def test_a_file_as_autogpt_writes_it(tmp_path: Path) -> None:
     text = "ai_goals:\n- Increase net worth\n- 'Grow: account'\nai_name: Foo-GPT\nai_role: an AI\napi_budget: 1.5\n"
     task = read_task(write(tmp_path / "ai_settings.yaml", text))
@@ -420,33 +393,26 @@ def test_a_file_as_autogpt_writes_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "read"),
     [
-        ("ai_goals:\n- Goal 1: make x\n", ["Goal 1: make x"]),
-        ("ai_goals: make x\n", ["make x"]),
-        ("ai_goals:\n- 2024\n- yes\n- 1.50\n- 2024-01-01\n", ["2024", "yes", "1.50", "2024-01-01"]),
-        ("ai_goals:\n- Write a.md :: test -s a.md\n", ["Write a.md :: test -s a.md"]),
-        ("ai_goals:\n- Do this:\n", ["Do this:"]),
-        ("ai_goals:\n- größe 世界 🌍\n", ["größe 世界 🌍"]),
+        ("\n- Goal 1: make x\n", ["Goal 1: make x"]),
+        (" make x\n", ["make x"]),
+        ("\n- 2024\n- yes\n- 1.50\n- 2024-01-01\n", ["2024", "yes", "1.50", "2024-01-01"]),
+        ("\n- Write a.md :: test -s a.md\n- 'text: a'\n", ["Write a.md :: test -s a.md", "text: a"]),
+        ("\n- Do this:\n", ["Do this:"]),
+        ("\n- größe 世界 🌍\n", ["größe 世界 🌍"]),
+        (
+            '\n- text: "Write a.md :: true"\n  check: test -s a.md\n- text: 2024\n- check: it well\n',
+            [Goal("Write a.md :: true", "test -s a.md"), "2024", "check: it well"],
+        ),
     ],
 )
-def test_goals_are_the_text_that_was_written(tmp_path: Path, written: str, read: list[str]) -> None:
-    assert goals(tmp_path, HEAD + written) == read
-
-
-def test_a_check_stands_under_a_key_of_its_own(tmp_path: Path) -> None:
-    text = 'ai_goals:\n- text: "Write a.md :: true"\n  check: test -s a.md\n- text: 2024\n- check: it well\n'
-    task = read_task(write(tmp_path / "a.yaml", HEAD + text))
-    assert task.goals == (Goal("Write a.md :: true", "test -s a.md"), Goal("2024"), Goal("check: it well"))
-
-
-def test_a_plain_string_is_a_text_whatever_it_holds(tmp_path: Path) -> None:
-    text = "ai_goals:\n- Write a.md :: test -s a.md\n- 'text: a'\n"
-    task = read_task(write(tmp_path / "a.yaml", HEAD + text))
-    assert task.goals == (Goal("Write a.md :: test -s a.md", None), Goal("text: a", None))
-
-
-def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
-    text = b"\xef\xbb\xbf" + (HEAD + "ai_goals:\n- a\n- b\n").replace("\n", "\r\n").encode()
-    assert goals(tmp_path, text) == ["a", "b"]
+def test_a_goal_is_the_text_that_was_written_and_its_check_has_a_key_of_its_own(
+    tmp_path: Path, written: str, read: list[str | Goal]
+) -> None:
+    goals = tuple(Goal(goal) if isinstance(goal, str) else goal for goal in read)
+    text = f"{HEAD}ai_goals:{written}"
+    assert read_task(write(tmp_path / "a.yaml", text)).goals == goals
+    windows = b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()
+    assert read_task(write(tmp_path / "a.yaml", windows)).goals == goals
 
 
 LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\nai_goals: *b\n"
@@ -455,8 +421,7 @@ LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\nai_goals: *b\n"
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (HEAD, r"ai_settings\.yaml: ai_goals: no goal is given"),
-        ("", r"ai_settings\.yaml: ai_goals: no goal is given"),
+        *((text, r"ai_settings\.yaml: ai_goals: no goal is given") for text in (HEAD, "")),
         (HEAD + "ai_goals: []\n", r"no goal is given"),
         (HEAD + "ai_goals:\n" + "- g\n" * 6, r"ai_settings\.yaml:4: ai_goals: holds 6 goals; at most 5"),
         (HEAD + "ai_goals:\n- a\n-\n", r"ai_settings\.yaml:5: ai_goals: holds an empty item"),
@@ -483,9 +448,11 @@ def test_a_broken_task_is_named_with_file_line_and_key(tmp_path: Path, text: str
         read_task(write(tmp_path / "ai_settings.yaml", text))
 
 
-def test_a_task_that_is_not_there(tmp_path: Path) -> None:
+def test_a_task_or_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="no such file"):
         read_task(tmp_path / "ai_settings.yaml")
+    with pytest.raises(SettingsError, match=r"a\.yaml: cannot be written: No such file or directory"):
+        write_task(tmp_path / "missing" / "a.yaml", Task("N", "r", (Goal("g"),)))
 
 
 def test_a_written_task_stays_readable_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -504,11 +471,6 @@ def test_a_task_is_written_through_a_link(tmp_path: Path) -> None:
     write_task(tmp_path / "link.yaml", Task("N", "r", (Goal("g"),)))
     assert (tmp_path / "link.yaml").is_symlink()
     assert read_task(tmp_path / "real.yaml").name == "N"
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"a\.yaml: cannot be written: No such file or directory"):
-        write_task(tmp_path / "missing" / "a.yaml", Task("N", "r", (Goal("g"),)))
 
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).map(str.strip).filter(bool)

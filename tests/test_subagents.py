@@ -108,7 +108,7 @@ class Bench:
                 Leader(log, budget, registry().specs, TASK.name),
                 Oversight(
                     authorizer=self.authorizer, asks=self.asks, listener=self.listener, show=self.shown.append,
-                    interruptible=self.allowed, uninterruptible=self.interrupts.held,
+                    interruptible=self.allowed, uninterruptible=self.interrupts.deferred,
                 ),
                 at_once=self.at_once, depth=self.depth, patience=self.patience,
             ) as pool:  # fmt: skip
