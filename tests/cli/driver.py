@@ -106,6 +106,12 @@ class Home:
         """Run the program, which has to exit with 0."""
         return self.exits(0, *arguments, **options)
 
+    def fails(self, code: int, *arguments: str, says: str = "", **options: Any) -> Done:
+        """Run the program, which has to exit with this code and to say this on stderr, however it breaks its lines."""
+        done = self.run(*arguments, **options)
+        assert (done.code, says in " ".join(done.err.split())) == (code, True), done.text
+        return done
+
     def start(
         self, *arguments: str, env: Mapping[str, str] | None = None, stdout: IO[str] | None = None
     ) -> subprocess.Popen[str]:
@@ -264,6 +270,10 @@ class Session:
             if self._edits:
                 self.sees(READY)  # only the editor's second drawing of the question comes after it
             self.types(line)
+
+    def answers_each(self, *dialogue: tuple[str, str]) -> None:
+        for question, line in dialogue:
+            self.answers(question, line)
 
     def presses(self, key: str) -> None:
         self._process.send(key)

@@ -96,10 +96,9 @@ def test_a_first_day(served: Home, server: ScriptedServer, golden: Callable[[str
         for typed in ("/cost", "/add notes.md", "/drop notes.md", "t", "y"):
             session.answers(question, typed)
         session.sees("take it out")  # drawn, without its marks
-        session.answers(question, "d")
-        session.answers(question, "Leave the rest as it is, please.")
-        session.answers(question, "y -3")
-        session.answers(NEXT, "y")
+        session.answers_each(
+            (question, "d"), (question, "Leave the rest as it is, please."), (question, "y -3"), (NEXT, "y"),
+        )  # fmt: skip
         session.sees("No question is open")
         session.answers("> ", "now write a docstring")
         session.sees(question)
@@ -185,12 +184,11 @@ def test_a_first_task(served: Home, server: ScriptedServer, task: str) -> None:
         project.write(name, text)
     server.add(proposes(wish), *steps, command("task_complete", reason="It is done."))
     question = question_at(80)
-    with opened(project.terminal("-m", "none", wish)) as session:
+    with opened(project.terminal("-m", "none", wish), ends=0) as session:
         session.answers(AGREED, "")
         for _ in range(len(steps) + 1):
             session.answers(question, "y")
-        assert session.ends() == 0, session.screen
-        lines = session.screen[: session.screen.index("FINISHED")].splitlines()
+    lines = session.screen[: session.screen.index("FINISHED")].splitlines()
     assert re.search(rf"Files .*\n?.*{re.escape(changed)}", session.screen), session.screen
     assert len(lines) <= 12 + 10 * len(steps), "a step takes few lines"
     left = {path.name for path in Path(project.folder).iterdir()}

@@ -69,9 +69,8 @@ def test_a_fork_shares_what_was_before_and_leaves_the_run_alone(origin: Home, se
 
 def test_where_a_fork_works(origin: Home, server: ScriptedServer) -> None:
     first = origin.runs[0]
-    refused = origin.run("fork", first, "--at", "1", "-c", "-w", "autoagent_workspace")
-    reason = "The folder autoagent_workspace is not empty; name a new folder for the fork."
-    assert (refused.code, refused.err) == (2, f"autoagent: {reason}\n")
+    refused = origin.fails(2, "fork", first, "--at", "1", "-c", "-w", "autoagent_workspace")
+    assert refused.err == "autoagent: The folder autoagent_workspace is not empty; name a new folder for the fork.\n"
     server.add(*FINISH, *FINISH)
     assert origin.run("fork", first, "--at", "1", "-c", "-w", "elsewhere/ws").code == 0
     assert files(origin.folder / "elsewhere/ws") == {"a.txt": "one"}
@@ -82,24 +81,18 @@ def test_where_a_fork_works(origin: Home, server: ScriptedServer) -> None:
     assert "Do the thing" not in server.requests[-1].body["messages"][0]["content"]
 
 
-def test_a_step_that_never_was_is_refused_and_leaves_nothing_behind(origin: Home) -> None:
+def test_a_fork_that_cannot_begin_as_from_a_step_that_never_was_leaves_nothing_behind(origin: Home) -> None:
     first = origin.runs[0]
-    refused = origin.run("fork", first, "--at", "4", "-c")
-    assert (refused.code, refused.err) == (1, f"autoagent: The run {first} has no step 4; its last is 3.\n")
-    assert origin.run("fork", first).code == 2
-    assert len(origin.runs) == 1
-    assert not (origin.folder / "autoagent_workspace-fork1").exists()
-
-
-def test_a_fork_that_cannot_begin_leaves_no_folder_behind(origin: Home) -> None:
-    for named in ((), ("-w", "new")):
-        refused = origin.run("fork", origin.runs[0], "--at", "2", "-c", "--allow", "dance:*", *named)
-        assert (refused.code, len(refused.text.splitlines())) == (2, 1), refused.text
+    refused = origin.fails(1, "fork", first, "--at", "4", "-c")
+    assert refused.err == f"autoagent: The run {first} has no step 4; its last is 3.\n"
+    origin.fails(2, "fork", first)
     (origin.folder / "mine").mkdir()
-    assert origin.run("fork", origin.runs[0], "--at", "2", "-c", "--allow", "dance:*", "-w", "mine").code == 2
-    folders = sorted(path.name for path in origin.folder.iterdir() if path.is_dir())
-    assert folders == [".autoagent", ".local", "autoagent_workspace", "mine"]
-    assert len(origin.runs) == 1
+    for named in ((), ("-w", "new"), ("-w", "mine")):
+        refused = origin.fails(2, "fork", first, "--at", "2", "-c", "--allow", "dance:*", *named)
+        assert len(refused.text.splitlines()) == 1, refused.text
+    folders = {path.name for path in origin.folder.iterdir() if path.is_dir()}
+    assert folders == {".autoagent", ".local", "autoagent_workspace", "mine"}
+    assert origin.runs == [first]
 
 
 def test_a_run_without_snapshots_is_forked_with_the_files_as_they_are(served: Home, server: ScriptedServer) -> None:

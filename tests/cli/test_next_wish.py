@@ -32,13 +32,10 @@ def goals(home: Home, run: str | None = None) -> list[str]:
 
 def test_after_the_end_a_new_wish_goes_on_in_the_same_run(served: Home, server: ScriptedServer) -> None:
     server.add(POEM, *FINISH, GERMAN, *FINISH)
-    with opened(served.terminal(*GOAL, *FLAGS)) as session:
-        session.answers(QUESTION, "y -3")
-        session.answers(NEXT, "now translate it")
-        session.answers(QUESTION, "y -3")
-        assert session.ends() == 0
-        assert session.screen.count("NAME:") == 1, "what stays as it was is not shown again"
-        assert "1. now translate it" in session.screen
+    with opened(served.terminal(*GOAL, *FLAGS), ends=0) as session:
+        session.answers_each((QUESTION, "y -3"), (NEXT, "now translate it"), (QUESTION, "y -3"))
+    assert session.screen.count("NAME:") == 1, "what stays as it was is not shown again"
+    assert "1. now translate it" in session.screen
     assert len(served.runs) == 1 and goals(served) == ["now translate it"]
     assert {path.name for path in workspace(served).iterdir()} == {"poem.txt", "gedicht.txt"}
     asked = server.requests[3].prompt
@@ -83,9 +80,8 @@ def test_a_finished_run_goes_on_with_a_wish_from_a_pipe_too(served: Home, server
         server.add(*FINISH)
         assert served.run(*newest, "and print it", "-c", *FLAGS).code == 0
     assert goals(served, run) == ["and print it"] or len(served.runs) == 2
-    without = served.run("resume", run)
-    assert (without.code, without.out) == (1, "")
-    assert f'The run {run} is finished; give it a new task: autoagent resume {run} "..."' in without.err
+    advice = f'The run {run} is finished; give it a new task: autoagent resume {run} "..."'
+    assert served.fails(1, "resume", run, says=advice).out == ""
 
 
 def test_a_wish_comes_after_the_goals_that_a_run_was_stopped_at(served: Home, server: ScriptedServer) -> None:
@@ -102,7 +98,7 @@ def test_several_runs_are_offered_and_searched(served: Home, server: ScriptedSer
     assert served.run(*GOAL, *FLAGS, "--name", "the violets", stdin="n\n").code == 6
     finished(served, server, "--name", "the daisies")
     server.add(GERMAN, *FINISH)
-    with opened(served.terminal("resume")) as session:
+    with opened(served.terminal("resume"), ends=0) as session:
         session.sees("1  just now        finished    the daisies")
         session.sees("2  just now        stopped     the violets")
         session.sees("3  just now        finished    the roses")
@@ -110,10 +106,7 @@ def test_several_runs_are_offered_and_searched(served: Home, server: ScriptedSer
         session.sees("No run matches 'tulips'.")
         session.answers("[2]:", "roses")
         session.sees(f"The run {first} is finished: the roses")
-        session.answers(NEXT, "now translate it")
-        session.answers(QUESTION, "y -3")
-        session.answers(NEXT, "")
-        assert session.ends() == 0
+        session.answers_each((NEXT, "now translate it"), (QUESTION, "y -3"), (NEXT, ""))
     assert goals(served, first) == ["now translate it"]
 
 

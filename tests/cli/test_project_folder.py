@@ -47,12 +47,9 @@ def test_a_wish_works_in_the_project_and_says_so_in_one_line(project: Home, serv
 
 def test_a_wish_that_is_typed_does_the_same_and_leaves_no_file_behind(project: Home, server: ScriptedServer) -> None:
     server.add(PROPOSAL, MEND)
-    with opened(project.terminal("-m", "none")) as session:
+    with opened(project.terminal("-m", "none"), ends=6) as session:
         session.sees("Working in this folder")
-        session.answers("I want it to:", WISH)
-        session.answers("n = no) [y]:", "y")
-        session.answers(QUESTION, "n")
-        assert session.ends() == 6
+        session.answers_each(("I want it to:", WISH), ("n = no) [y]:", "y"), (QUESTION, "n"))
     assert workspace(project) == str(project.folder)
     assert {path.name for path in project.folder.iterdir()} == {"calc.py", ".autoagent", ".inputrc"}
 

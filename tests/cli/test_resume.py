@@ -92,22 +92,17 @@ def test_a_run_without_a_start_and_a_damaged_one_are_passed_over(home: Home) -> 
 @pytest.mark.slow
 def test_a_limit_of_commands_counts_anew_and_continuous_must_be_said_anew(home: Home) -> None:
     assert home.run("--demo", "-c", "-l", "1", "-m", "none").code == 4
-    asked = home.run("resume")
-    assert asked.code == 5
-    assert "Run it?" in asked.text
+    assert "Run it?" in home.fails(5, "resume").text
     assert home.run("resume", "-l", "1").code == 2
     assert home.run("resume", "-c", "-l", "1").code == 4
     assert home.run("resume", "-c").code == 0
     assert len(home.runs) == 1
     steps = [event["step"] for event in home.log() if event["type"] == "started"]
     assert steps == [1, 2, 3, 4]  # none twice
-    nothing_left = home.run("resume")
-    assert (nothing_left.code, nothing_left.err) == (1, "autoagent: There is no unfinished run in .autoagent.\n")
-    finished = home.run("resume", home.runs[0])
-    assert (finished.code, finished.err) == (
-        1,
-        f'autoagent: The run {home.runs[0]} is finished; give it a new task: autoagent resume {home.runs[0]} "..."\n',
-    )
+    assert home.fails(1, "resume").err == "autoagent: There is no unfinished run in .autoagent.\n"
+    advice = f'give it a new task: autoagent resume {home.runs[0]} "..."'
+    finished = home.fails(1, "resume", home.runs[0])
+    assert finished.err == f"autoagent: The run {home.runs[0]} is finished; {advice}\n"
 
 
 @pytest.mark.slow
@@ -118,10 +113,7 @@ def test_a_command_that_only_looks_is_simply_run_again_after_a_kill(served: Home
     while "The agent asks" not in process.stdout.readline():  # the command runs, and waits
         assert process.poll() is None
 
-    held = served.run("resume")
-    assert held.code == 1
-    assert f"The run {served.runs[0]} is held by process {process.pid}; end it first" in held.err
-
+    served.fails(1, "resume", says=f"The run {served.runs[0]} is held by process {process.pid}; end it first")
     process.kill()
     process.communicate(timeout=PATIENCE)
     assert served.log()[-1]["type"] == "started"
@@ -193,13 +185,10 @@ def test_damage_is_named_with_its_line(home: Home, stopped: Path) -> None:
         ("[]\n", "events.jsonl:3: not an event"),
     ):
         stopped.write_text("".join([*lines[:2], damage, *lines[3:]]))
-        for arguments in (("resume",), ("show", home.runs[0])):
-            done = home.run(*arguments)
-            assert done.code == 1
-            assert says in done.err
+        home.fails(1, "resume", says=says)
+        home.fails(1, "show", home.runs[0], says=says)
         listed = home.run("runs")
-        assert (listed.code, listed.out) == (0, "")
-        assert says in listed.err
+        assert (listed.code, listed.out, says in listed.err) == (0, "", True)
 
 
 def test_a_run_is_named_by_any_prefix_that_fits_one_alone(home: Home, stopped: Path) -> None:
@@ -208,19 +197,16 @@ def test_a_run_is_named_by_any_prefix_that_fits_one_alone(home: Home, stopped: P
     other.mkdir()
     (other / "events.jsonl").write_bytes(stopped.read_bytes())
     assert home.run("show", first).code == 0
-    two = home.run("show", first[:-1])
-    assert two.code == 1
-    assert f"'{first[:-1]}' matches 2 runs" in two.err
-    none = home.run("resume", "1999")
-    assert (none.code, none.err) == (1, "autoagent: No run '1999' in .autoagent; `autoagent runs` lists them.\n")
+    home.fails(1, "show", first[:-1], says=f"'{first[:-1]}' matches 2 runs")
+    none = home.fails(1, "resume", "1999")
+    assert none.err == "autoagent: No run '1999' in .autoagent; `autoagent runs` lists them.\n"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_state_folder_that_cannot_be_written_is_named(home: Home) -> None:
     home.state.mkdir(mode=0o500)
-    done = home.run("--demo", "-c", "-m", "none")
-    assert (done.code, done.err.count("\n")) == (1, 1)
-    assert "Cannot write the log .autoagent/runs: Permission denied" in done.err
+    denied = "Cannot write the log .autoagent/runs: Permission denied"
+    assert home.fails(1, "--demo", "-c", "-m", "none", says=denied).err.count("\n") == 1
 
 
 # From an earlier step --------------------------------------------------------------------------------------------
@@ -256,8 +242,7 @@ def test_from_an_earlier_step_history_and_workspace_are_as_they_were(served: Hom
         ("6", "cannot go back to step 6"),
         ("5", f"The run {run} finished with step 5; go back to an earlier one."),
     ):
-        refused = served.run("resume", run, "--from", step, "-c")
-        assert (refused.code, says in refused.err) == (1, True), refused.err
+        served.fails(1, "resume", run, "--from", step, "-c", says=says)
     assert served.log() == log
 
     server.add(*FINISH)
@@ -274,9 +259,7 @@ def test_from_an_earlier_step_changes_by_hand_are_not_trampled(served: Home, ser
     assert served.run(*GOAL, "-m", "none", "-c", "-l", "3").code == 4
     served.write("autoagent_workspace/a.txt", "by hand")
     log = served.log()
-    refused = served.run("resume", "--from", "1", "-c")
-    assert refused.code == 1
-    assert "a.txt. Nothing is touched; --force restores these too" in refused.err
+    served.fails(1, "resume", "--from", "1", "-c", says="a.txt. Nothing is touched; --force restores these too")
     assert served.log() == log
     server.add(*FINISH)
     assert served.run("resume", "--from", "1", "-c", "--force").code == 0

@@ -15,31 +15,27 @@ def test_the_model_the_budget_and_the_goals_are_changed_at_the_question_and_kept
 ) -> None:
     server.models = MODELS
     server.add(command("list_files", directory="."), *FINISH)
-    with opened(served.terminal("-m", "none", *GOAL)) as session:
-        session.answers(QUESTION, "/model nope")
-        session.sees("There is no model 'nope'. The endpoint has other-model, test-model.")
-        session.answers(QUESTION, "/model demo")
-        session.sees("demo: its replies belong to another run, in a fixed order")
-        session.answers(QUESTION, "/budget much")
-        session.sees("not 'much'")
-        session.answers(QUESTION, "/budget")
-        session.sees("Cost:")
-        assert len(server.requests) == 1, "no word of these costs a call"
-        session.answers(QUESTION, "/model other-model")
-        session.sees("the model is other-model, window 32,000 tokens")
-        session.answers(QUESTION, "/budget 0.50")
-        session.sees("the budget is $0.5")
-        session.answers(QUESTION, "/goals")
-        session.answers(EDIT, "+ Tell the time :: true")
-        session.answers(EDIT, "1 Do another thing")
-        session.answers(EDIT, "")
+    with opened(served.terminal("-m", "none", *GOAL), ends=6) as session:
+        for typed, shown in (
+            ("/model nope", "There is no model 'nope'. The endpoint has other-model, test-model."),
+            ("/model demo", "demo: its replies belong to another run, in a fixed order"),
+            ("/budget much", "not 'much'"),
+            ("/budget", "Cost:"),
+            ("/model other-model", "the model is other-model, window 32,000 tokens"),
+            ("/budget 0.50", "the budget is $0.5"),
+        ):
+            session.answers(QUESTION, typed)
+            session.sees(shown)
+            assert len(server.requests) == 1, "no word of these costs a call"
+        session.answers_each(
+            (QUESTION, "/goals"), (EDIT, "+ Tell the time :: true"), (EDIT, "1 Do another thing"), (EDIT, ""),
+        )  # fmt: skip
         session.sees("the goals")
         session.answers(QUESTION, "/goals 3 -")
         session.sees("/goals takes a change: N TEXT replaces goal N")
         session.answers(QUESTION, "/goals + Go home")
         session.sees("the goals")
         session.answers(QUESTION, "n")
-        assert session.ends() == 6
     changes = [event for event in served.log() if event["type"] == "changed"]
     assert [change["model"] for change in changes] == ["other-model"] * 4
     assert [change["limits"]["usd"] for change in changes] == [0, 0.5, 0.5, 0.5]
@@ -60,17 +56,14 @@ def test_undo_at_the_question_takes_the_last_change_back_and_tells_the_model(
         command("append_to_file", filename="a.txt", text="two\n"),
         *FINISH,
     )
-    with opened(served.terminal("-m", "none", *GOAL)) as session:
+    with opened(served.terminal("-m", "none", *GOAL), ends=0) as session:
         session.answers(QUESTION, "/undo")
         session.sees("can be undone")
         session.answers(QUESTION, "y")
         session.answers(QUESTION, "/undo")
         session.sees("Undone: step 1 (write_to_file).")
         session.sees("\x1b[32m  +")  # what is proposed is now another change
-        session.answers(QUESTION, "/undo --redo")
-        session.answers(QUESTION, "/undo")
-        session.answers(QUESTION, "y -9")
-        assert session.ends() == 0
+        session.answers_each((QUESTION, "/undo --redo"), (QUESTION, "/undo"), (QUESTION, "y -9"))
     assert served.read("autoagent_workspace/a.txt") == "two\n"
     assert "The user has undone what was changed after step 0." in server.requests[2].prompt
     assert served.run("replay", served.runs[0], "--verify").code == 0

@@ -100,16 +100,13 @@ def test_trusted_it_is_not_asked_again_and_the_users_key_stays_at_home(cloned: H
     assert "Never taken from a folder: .env:4 AUTOAGENT_SANDBOX;" in done.err
 
     cloned.write(".env", dotenv)
-    done = cloned.run("-c", *GOAL)
-    assert done.code == 3
-    assert "These count only once you trust them: .env:3 AUTOAGENT_PYTHON." in done.err
+    cloned.fails(3, "-c", *GOAL, says="These count only once you trust them: .env:3 AUTOAGENT_PYTHON.")
 
 
 def test_the_checks_of_a_task_file_from_elsewhere_wait_for_trust(home: Home, server: ScriptedServer) -> None:
     home.write("theirs/task.yaml", TASK)
     home.write(".env", "AUTOAGENT_ALLOW_HOSTS=10.0.0.9:80\n")
-    refused = home.run("-y", "-c", "-C", "theirs/task.yaml")
-    assert refused.code == 3
+    refused = home.fails(3, "-y", "-c", "-C", "theirs/task.yaml")
     assert "count only once you trust them: .env:1 AUTOAGENT_ALLOW_HOSTS, theirs/task.yaml:6 check." in refused.err
     assert "trust them with `autoagent trust theirs/task.yaml`; set those you want in ~/.config" in refused.err
     assert server.requests == []
@@ -119,9 +116,8 @@ def test_the_checks_of_a_task_file_from_elsewhere_wait_for_trust(home: Home, ser
     assert home.run("-y", "-c", "-C", str(home.folder / "theirs/task.yaml"), "--accept-claims").code == 0
     assert (home.folder / "autoagent_workspace/PWNED").exists(), "the user has seen it"
     home.write("theirs/task.yaml", TASK.replace("touch PWNED", "touch AGAIN"))
-    assert home.run("-y", "-c", "-C", "theirs/task.yaml").code == 3
-    neither = home.run("trust", "tool.txt")
-    assert neither.code == 2
+    home.fails(3, "-y", "-c", "-C", "theirs/task.yaml")
+    home.fails(2, "trust", "tool.txt")
     home.write("tool.txt", "a: b\n")
     assert "tool.txt" in home.run("trust", "tool.txt").err
 
@@ -139,5 +135,4 @@ def test_what_set_up_writes_itself_is_trusted(home: Home, server: ScriptedServer
 def test_the_file_of_tasks_that_needs_trust_is_named(served: Home) -> None:
     served.write("elsewhere/data.txt", "x")
     served.write("there/tasks.yaml", "tasks:\n- id: a\n  goal: Do nothing\n  files: [../elsewhere/data.txt]\n")
-    done = served.run("fleet", "run", "there/tasks.yaml", "-c", "--out", "out")
-    assert done.code == 3 and "`autoagent trust there/tasks.yaml`" in " ".join(done.err.split()), done.text
+    served.fails(3, "fleet", "run", "there/tasks.yaml", "-c", "--out", "out", says="`autoagent trust there/tasks.yaml`")

@@ -29,21 +29,16 @@ def test_the_wish_is_the_goal_where_the_model_makes_nothing_of_it(served: Home, 
 
 def test_what_is_proposed_is_confirmed_edited_or_refused(served: Home, server: ScriptedServer) -> None:
     server.add(Reply(PROPOSAL), command("list_files", directory="."))
-    with opened(served.terminal("-m", "none", WISH)) as session:
-        session.answers("n = no) [y]:", "e")
-        session.answers("Name of the AI [PoetGPT]:", "BardGPT")
-        session.answers("BardGPT is", "")
-        session.answers("Goal 1 [Write a poem to poem.txt]:", "")
-        session.answers("Goal 2:", "Keep it short")
-        session.answers("Goal 3:", "")
-        session.answers(QUESTION, "n")
-        assert session.ends() == 6
+    with opened(served.terminal("-m", "none", WISH), ends=6) as session:
+        session.answers_each(
+            ("n = no) [y]:", "e"), ("Name of the AI [PoetGPT]:", "BardGPT"), ("BardGPT is", ""),
+            ("Goal 1 [Write a poem to poem.txt]:", ""), ("Goal 2:", "Keep it short"), ("Goal 3:", ""), (QUESTION, "n"),
+        )  # fmt: skip
     assert [goal["text"] for goal in served.log()[0]["task"]["goals"]] == ["Write a poem to poem.txt", "Keep it short"]
     server.add(Reply(PROPOSAL))
-    with opened(served.terminal("-m", "none", WISH)) as session:
+    with opened(served.terminal("-m", "none", WISH), ends=6) as session:
         session.answers("n = no) [y]:", "n")
-        assert session.ends() == 6
-        assert "Nothing was started" in session.screen
+    assert "Nothing was started" in session.screen
 
 
 def test_a_task_in_a_script_without_spaces_is_one(served: Home, server: ScriptedServer) -> None:
