@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from autoagent.core.commands import CommandSpec, Question
+from autoagent.core.commands import CommandSpec
 from autoagent.core.errors import SettingsError
 from autoagent.core.events import Event
 from autoagent.core.levels import EXECUTOR, LEVELS, PLANNER
@@ -21,7 +21,7 @@ from autoagent.registry.models import ModelChoice, ModelOpening, parse_model
 from autoagent.registry.registrations import HOST_HOOKS
 from autoagent.safety.approval import ContinuousAuthorizer, FailClosedAuthorizer, RuleAuthorizer
 from autoagent.safety.rules import Rulebook, SavedRules
-from autoagent.safety.typed_answers import Steering, UserAnswer, read_answer
+from autoagent.safety.typed_answers import Steering
 from autoagent.session.extension_hooks import HookedModel, hooked_authorizer, hooked_registry, notify_listeners, render
 from autoagent.session.session import Session, found_by_parts, place_in
 from autoagent.settings import DOTENV, Settings, secrets_of, user_config_path, user_state_path
@@ -36,7 +36,6 @@ from autoagent.text.tokens import TOKENS_PER_MESSAGE, counter
 if TYPE_CHECKING:
     from autoagent.agent.budget import Budget
     from autoagent.commands.registry import Command, Registry
-    from autoagent.session.memories import Consent
 
 _LEVELS = "levels"  # the category of commands that delegate to the next level
 
@@ -268,26 +267,6 @@ class ModelCaller:
 def mask_of(settings: Settings) -> Callable[[Any], Any]:
     """Return a function that masks the program's own keys, and likely secrets, in a JSON value."""
     return Redactor(secrets_of(settings)).mask_json
-
-
-def consent_of(console: Console, budget: Budget) -> Consent:
-    """Return a function that asks whether agents may add to the user's own memory. Enter means no.
-
-    The function returns None without a terminal. Waiting for the user costs no working time of the `budget`.
-    """
-
-    def ask(question: str) -> bool | None:
-        if sys.stdin.closed or not sys.stdin.isatty():
-            return None
-        console.discard_typeahead()
-        try:
-            with budget.time.idle():
-                answer = console.ask(f"{question} y = yes, Enter = no", question=Question("going on"))
-        except (EOFError, TimeoutError):
-            return False
-        return read_answer(answer) == UserAnswer("run", 1)
-
-    return ask
 
 
 def rules_path() -> Path:

@@ -34,6 +34,7 @@ from autoagent.safety.rules import Rulebook
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.attachments import Attachments
+from autoagent.session.consent import consent_of
 from autoagent.session.extension_hooks import report_extensions
 from autoagent.session.memories import MemoryParts, lazy_embedder, user_memory
 from autoagent.session.restoring import open_snapshots
@@ -219,7 +220,7 @@ def _memory_parts(plan: RunPlan, budget: Budget) -> MemoryParts:
         build.open_ranker(settings, console, plan.model),
         TickClock() if settings.memory_ticks else None,
         user_memory(settings, embedder) if settings.memory_user else None,
-        build.consent_of(console, budget),
+        consent_of(console, budget),
         build.recalls_trusted_only(settings, plan.registry.specs),
     )
 

@@ -1,9 +1,9 @@
 """Open the folder's long-term memory, for a run or a subcommand, and the user's own, which all folders share.
 
 The user's own memory holds facts about the user, and preferences, for runs in all folders. It is kept in the user's
-state folder, whatever backend a folder uses, and no folder can choose its place. Agents recall from
-it, but may add to it only once the user has allowed that at a terminal, and may never add text from outside. Its texts
-are embedded on this machine only.
+state folder, whatever backend a folder uses, and no folder can choose its place. Agents recall from it, but may add to
+it only once the user has allowed that (see `consent`), and may never add text from outside. Its texts are embedded on
+this machine only.
 """
 
 from __future__ import annotations
@@ -16,27 +16,26 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from autoagent.core.errors import SettingsError, StateError
+from autoagent.core.errors import SettingsError
 from autoagent.core.frozen import dataclass
 from autoagent.core.memory import LIVES
-from autoagent.core.protocols import Embedder, Listener, Model
+from autoagent.core.protocols import Embedder, Listener, MemoryStore, Model
 from autoagent.memory.dreams import Journal
 from autoagent.memory.embedders.lazy import LazyEmbedder
 from autoagent.memory.none import NoMemory, TickClock
 from autoagent.registry.embedders import EMBEDDED, EmbedderOpening
 from autoagent.registry.memory import BACKENDS, StoreOpening
+from autoagent.session.consent import Consent, ConsentDialog
 from autoagent.session.extension_hooks import notify_memory_hooks, recall_hooks
 from autoagent.session.session import claimed_state
 from autoagent.settings import Settings, user_state_path
 from autoagent.terminal.output import echo
-from autoagent.text.text_file import write_text
 
 if TYPE_CHECKING:  # these load numpy
     from autoagent.memory.combined import CombinedMemory
     from autoagent.memory.living_memory import LifeRules, LivingMemory
-    from autoagent.memory.ranking import RankingWeights
 
 DAY = 86_400.0
 MINUTE = 60.0
@@ -76,7 +75,6 @@ def open_memory(
     backend = BACKENDS.find(settings.memory_backend)
     if backend.open is None:
         return NoMemory()
-    from autoagent.memory.living_memory import LivingMemory
     from autoagent.memory.ranking import order_by_model
 
     folder = memory_folder(settings)
@@ -85,17 +83,17 @@ def open_memory(
         raise SettingsError(f"MEMORY_BACKEND={backend.name} needs its address in MEMORY_URL.")
     embedder = LazyEmbedder(lambda: parts.embedder or lazy_embedder(settings))
     store = backend.open(StoreOpening(url, settings.memory_index, folder, embedder, listen))
-    memory = LivingMemory(
+    memory = _living_memory(
         store,
-        Journal(folder / "dreams.jsonl"),
+        folder,
+        settings.embedder[0].words,
+        embedder,
         rules=_life_rules(settings, in_ticks=parts.ticks is not None),
-        weights=_ranking_weights(settings.embedder[0].words),
         clock=parts.ticks.over(store) if parts.ticks else time.time,
         trusted_only=parts.trusted_only,
         hooks=replace(recall_hooks(), on_request=(partial(order_by_model, rerank),) if rerank else ()),
         notify=notify_memory_hooks,
     )
-    memory.take_usage = embedder.take_usage
     memory.hides = parts.hides
     return memory
 
@@ -135,11 +133,17 @@ def _life_rules(settings: Settings, *, in_ticks: bool) -> LifeRules:
     )
 
 
-def _ranking_weights(words: float | None) -> RankingWeights:
-    """Return the weights of a recall, with the weight of `words` that suits the embedder (None: the default)."""
+def _living_memory(
+    store: MemoryStore, folder: Path, words: float | None, embedder: LazyEmbedder, **options: Any
+) -> LivingMemory:
+    """Return the memory of a store, with the weight of `words` that suits its embedder (None: the default)."""
+    from autoagent.memory.living_memory import LivingMemory
     from autoagent.memory.ranking import RankingWeights
 
-    return RankingWeights() if words is None else RankingWeights(words=words)
+    weights = RankingWeights() if words is None else RankingWeights(words=words)
+    memory = LivingMemory(store, Journal(folder / "dreams.jsonl"), weights=weights, **options)
+    memory.take_usage = embedder.take_usage
+    return memory
 
 
 def lazy_embedder(settings: Settings, listener: Listener | None = None) -> Embedder:
@@ -152,21 +156,7 @@ def lazy_embedder(settings: Settings, listener: Listener | None = None) -> Embed
     return LazyEmbedder(load)
 
 
-Consent = Callable[[str], bool | None]
-"""Asks the user a yes-or-no question, and returns None if nobody can be asked."""
-
-NOT_ALLOWED = (
-    "The user has not allowed agents to write into the user's own memory. Only the user can, with `autoagent memory "
-    "--user allow` or at the terminal of a run."
-)
-SWITCHED_OFF = "The user's own memory is switched off here (MEMORY_USER)."
-DECLINED = "The user declined to have this stored in their own memory."
-_CONSENT_FILE = "agents-may-add"
 _HOOK_SIGN = -1  # hooks see the user's own memories with negative ids, to tell them from the folder's
-_CONSENT_QUESTION = (
-    "The agent wants to put this into your own memory, which runs in all your folders recall:\n{}\n"
-    "May agents do so from now on, without being asked about it again?"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,42 +165,27 @@ class UserMemory:
 
     folder: Path
     embedder: Embedder
-    words: float | None = None
+    words: float | None
 
     @property
     def exists(self) -> bool:
-        """Return whether it has been created."""
         return (self.folder / "memory.db").exists()
-
-    def allow(self, *, agents: bool) -> None:
-        """Save whether agents may add to it. Raises SettingsError if that fails."""
-        mark = self.folder / _CONSENT_FILE
-        if agents:
-            write_text(mark, "Agents may add to this memory.\n", private=True, parents=True)
-            return
-        try:
-            mark.unlink(missing_ok=True)
-        except OSError as error:
-            raise SettingsError(f"{mark} cannot be removed: {error.strerror}.") from error
 
     def open(self, listen: Callable[[str], None]) -> LivingMemory:
         """Open it, creating it if necessary. The caller closes it. Raises StateError."""
-        from autoagent.memory.living_memory import LifeRules, LivingMemory
+        from autoagent.memory.living_memory import LifeRules
         from autoagent.memory.sqlite.store import LocalStore
 
-        embedder, journal = LazyEmbedder(lambda: self.embedder), Journal(self.folder / "dreams.jsonl")
+        embedder = LazyEmbedder(lambda: self.embedder)
         store = LocalStore(self.folder, embedder, listen)
         # A folder's settings could let it fade or keep it out of every prompt, so they do not apply.
         rules = LifeRules(lives=LIVES)
-        weights = _ranking_weights(self.words)
 
         def notify(place: str, ids: Sequence[int], *dream: str) -> None:
             notify_memory_hooks(place, [_HOOK_SIGN * id for id in ids], *dream)
 
         hooks = recall_hooks(_HOOK_SIGN)
-        memory = LivingMemory(store, journal, rules=rules, weights=weights, hooks=hooks, notify=notify)
-        memory.take_usage = embedder.take_usage
-        return memory
+        return _living_memory(store, self.folder, self.words, embedder, rules=rules, hooks=hooks, notify=notify)
 
 
 def user_memory(settings: Settings, embedder: Embedder | None = None) -> UserMemory:
@@ -236,34 +211,6 @@ def open_agent_memory(
     def find(create: bool) -> LivingMemory | None:
         return user.open(listen) if user and (create or user.exists) else None
 
-    return CombinedMemory(folder_memory, find, _ConsentDialog(user, parts.consent).ask_to_add, listen)
-
-
-class _ConsentDialog:
-    """Ask the user once whether agents may add to the user's own memory."""
-
-    def __init__(self, user: UserMemory | None, consent: Consent | None) -> None:
-        self._user = user
-        self._consent = consent
-        self._is_declined = False
-
-    def ask_to_add(self, text: str) -> str:
-        """Return '' if the agent may add the text, or why not. Raises StateError if the consent cannot be saved."""
-        if self._user is None:
-            return SWITCHED_OFF
-        if (self._user.folder / _CONSENT_FILE).is_file():  # the user has allowed it before
-            return ""
-        if self._is_declined:
-            return DECLINED
-        quoted = "\n".join(f"  {line}" for line in text.strip().splitlines())
-        answer = self._consent(_CONSENT_QUESTION.format(quoted)) if self._consent else None
-        if answer is None:
-            return NOT_ALLOWED
-        if not answer:
-            self._is_declined = True
-            return DECLINED
-        try:
-            self._user.allow(agents=True)
-        except SettingsError as error:
-            raise StateError(str(error)) from error
-        return ""
+    return CombinedMemory(
+        folder_memory, find, ConsentDialog(user.folder if user else None, parts.consent).refusal, listen
+    )

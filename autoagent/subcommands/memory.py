@@ -15,6 +15,7 @@ import click
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import USER, RetrievedMemory, plain_sources
 from autoagent.core.model import CORE as CORE_TOKENS
+from autoagent.session.consent import save_consent
 from autoagent.session.memories import lazy_embedder, open_memory_for_subcommand, print_message, user_memory
 from autoagent.session.permissions import enforce_inside
 from autoagent.session.session import Session
@@ -389,7 +390,7 @@ def allow(ctx: click.Context, revoke: bool) -> None:
     """Let agents add to your own memory from now on (with --user), by memory_add with about_user."""
     if not ctx.meta[_OF_USER]:
         raise click.UsageError("Agents may always add to a folder's memory; use this with --user.")
-    user_memory(Session.read(ctx.obj).settings).allow(agents=not revoke)
+    save_consent(user_memory(Session.read(ctx.obj).settings).folder, given=not revoke)
     echo("Agents may not add to your own memory." if revoke else "Agents may add to your own memory.")
 
 
