@@ -29,12 +29,6 @@ class Variable:
     line: int
     problem: str = ""  # why it cannot be used; matters only if the variable is read
 
-    def use(self, prefix: str) -> str:
-        """Return the value. Raises SettingsError, beginning with `prefix`, if it has a problem."""
-        if self.problem:
-            raise SettingsError(f"{prefix}: {self.problem}")
-        return self.value
-
 
 BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 

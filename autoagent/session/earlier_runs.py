@@ -35,25 +35,25 @@ class EarlierRun:
     """Describe a run of this state folder: its newest start, its status (None if it has not ended), its last change."""
 
     run: str
-    began: RunStarted
+    start: RunStarted
     status: Status | None
     updated: float = 0.0
 
     @property
     def name(self) -> str:
         """Return the user's name for the run, or its goals."""
-        return self.began.settings.get("run_name") or " ".join("; ".join(map(str, self.began.task.goals)).split())
+        return self.start.settings.get("run_name") or " ".join("; ".join(map(str, self.start.task.goals)).split())
 
 
-def session_of_run(began: RunStarted, session: Session) -> Session:
+def session_of_run(start: RunStarted, session: Session) -> Session:
     """Return the session that continues a run: with the run's settings, except for flags and what has changed since."""
     from autoagent.session.plan import KEPT_SETTINGS, persistent_settings
 
-    logged = ((name, began.settings[name]) for name in KEPT_SETTINGS if name in began.settings)  # a log can be forged
+    logged = ((name, start.settings[name]) for name in KEPT_SETTINGS if name in start.settings)  # a log can be forged
     own_settings = {name: tuple(value) if isinstance(value, list) else value for name, value in logged}
-    if "said" not in began.settings and own_settings.get("embedding_model") == EMBEDDER:  # a default in older logs
+    if "said" not in start.settings and own_settings.get("embedding_model") == EMBEDDER:  # a default in older logs
         del own_settings["embedding_model"]
-    old_values = began.settings.get("said", {})
+    old_values = start.settings.get("said", {})
     new_values = persistent_settings(session)
     changed = {name for name, value in new_values.items() if (name, value) not in old_values.items()} - {"workspace"}
     return session.continuing({name: value for name, value in own_settings.items() if name not in changed})
@@ -61,10 +61,10 @@ def session_of_run(began: RunStarted, session: Session) -> Session:
 
 def newest_state(state_dir: Path, run: str) -> tuple[RunStarted, Status | None]:
     """Return the newest start or change of the run, and its status since. Raises StateError if it has no start."""
-    began, status = _scan_starts(state_dir, run)
-    if began is None:
+    start, status = _scan_starts(state_dir, run)
+    if start is None:
         raise StateError(f"The run {run} was cut off before it began; start a new run.")
-    return began, status
+    return start, status
 
 
 def earlier_runs(state_dir: Path) -> Iterator[EarlierRun]:
@@ -72,12 +72,12 @@ def earlier_runs(state_dir: Path) -> Iterator[EarlierRun]:
     mtimes = {run: log_path(state_dir, run).stat().st_mtime_ns for run in run_ids(state_dir)}
     for run in sorted(mtimes, key=mtimes.__getitem__, reverse=True):
         try:
-            began, status = _scan_starts(state_dir, run)
+            start, status = _scan_starts(state_dir, run)
         except StateError as error:
             echo(f"autoagent: {error}", err=True)
         else:
-            if began is not None:
-                yield EarlierRun(run, began, status, mtimes[run] / 1e9)
+            if start is not None:
+                yield EarlierRun(run, start, status, mtimes[run] / 1e9)
 
 
 def newest_run(state_dir: Path, *, finished: bool) -> str:
@@ -100,20 +100,20 @@ def count_replies(settings: Settings, run: str, step: int | None) -> int:
     return sum(step is None or event.step <= step for event in replies(settings, run))
 
 
-def report_changes(began: RunStarted, start: RunStarted, console: Console, wish: str = "") -> Iterator[Event]:
+def report_changes(earlier_start: RunStarted, start: RunStarted, console: Console, wish: str = "") -> Iterator[Event]:
     """Tell the user of the changes since the run began, and yield the events that tell the agent.
 
     With a new `wish`, the user knows the task already. The wish may refer to earlier goals, so the agent is told them.
     """
-    if replace(start.task, budget=began.task.budget) != began.task:
+    if replace(start.task, budget=earlier_start.task.budget) != earlier_start.task:
         prefix = f"The task has changed. You are {start.task.name}, {start.task.role}"
         if wish:
-            prefix = f"The user goes on. Goals so far: {began.task.numbered}"
+            prefix = f"The user goes on. Goals so far: {earlier_start.task.numbered}"
         text = f"{prefix}. Goals now: {start.task.numbered}"
         if not wish:
             console.say(text)
         yield events.SystemNotice(text=text)
-    before, now = (_comparable(event) for event in (began, start))
+    before, now = (_comparable(event) for event in (earlier_start, start))
     differing = [name for name in now if name in before and before[name] != now[name]]
     if changes := [f"{name} {before[name]!r} -> {now[name]!r}" for name in differing]:
         console.say(f"Changed from here on: {', '.join(changes)}.")
@@ -144,13 +144,13 @@ def replies(settings: Settings, run: str) -> list[Event]:
 
 
 def _scan_starts(state_dir: Path, run: str) -> tuple[RunStarted | None, Status | None]:
-    began, status = None, None
+    start, status = None, None
     for event in read(state_dir, run, (RunStarted, events.Resumed, events.Changed, events.Rewound, events.Ended)):
         if event.agent:
             continue
-        began = event if isinstance(event, RunStarted) else began
+        start = event if isinstance(event, RunStarted) else start
         status = event.status if isinstance(event, events.Ended) else None
-    return began, status
+    return start, status
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,14 +219,14 @@ def rows(state_dir: Path) -> Iterator[RunRow]:
 
 def _row(state_dir: Path, run: str) -> RunRow | None:
     """Return the row of a run from its log, with its latest start, or None if it has not begun. Raises StateError."""
-    stats, began, origin = RunStats(), None, ""
+    stats, start, origin = RunStats(), None, ""
     for event in summary_events(state_dir, run):
         stats.add(event)
         origin = event.origin if isinstance(event, events.Forked) else origin
-        began = event if isinstance(event, RunStarted) and not event.agent else began
-    if began is None:
+        start = event if isinstance(event, RunStarted) and not event.agent else start
+    if start is None:
         return None
     status = stats.outcome.status if stats.outcome else "unfinished"
     figures = stats.proofs, stats.step, stats.usage.cost, stats.updated
-    name, goals = EarlierRun(run, began, None).name, tuple(map(str, began.task.goals))
-    return RunRow(run, name, status, *figures, began.workspace, origin, goals)
+    name, goals = EarlierRun(run, start, None).name, tuple(map(str, start.task.goals))
+    return RunRow(run, name, status, *figures, start.workspace, origin, goals)

@@ -210,8 +210,13 @@ def _from_config(path: Path) -> Iterator[Raw]:
 
 
 def _from_dotenv(variables: Mapping[str, Variable]) -> Iterator[Raw]:
-    names = {name for one in dataclasses.fields(all_settings()) for name in one.metadata["env"]}
-    values = {name: one.use(f".env:{one.line}: {name}") for name, one in variables.items() if name in names}
+    names = {name for f in dataclasses.fields(all_settings()) for name in f.metadata["env"]}
+    values = {}
+    for name, variable in variables.items():
+        if name in names and variable.problem:
+            raise SettingsError(f".env:{variable.line}: {name}: {variable.problem}")
+        if name in names:
+            values[name] = variable.value
     for setting_name, name in _setting_variables(values):
         line = variables[name].line
         yield setting_name, f".env:{line}: {name}", values[name], f".env:{line}"

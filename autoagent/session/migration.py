@@ -127,7 +127,7 @@ def _take_variables(
     migration: MigrationPlan, source: Path, target: Path, variables: Mapping[str, Variable], values: Mapping[str, str]
 ) -> None:
     existing = read_dotenv(target / DOTENV)
-    fields_by_variable = {name: one for one in dataclasses.fields(all_settings()) for name in one.metadata["env"]}
+    fields_by_variable = {name: f for f in dataclasses.fields(all_settings()) for name in f.metadata["env"]}
     overridden = _take_translated(migration, source, values, existing)
     for name, value in values.items():
         setting = fields_by_variable.get(name)
@@ -192,7 +192,7 @@ def _take_variable(
     migration: MigrationPlan, name: str, to: str, value: str, existing: Mapping[str, Variable], where: str = DOTENV
 ) -> None:
     item, fields = f"{where}: {name}", all_settings().__dataclass_fields__
-    keys = {key for one in fields.values() if to in one.metadata["env"] for key in one.metadata["keys"]}
+    keys = {key for f in fields.values() if to in f.metadata["env"] for key in f.metadata["keys"]}
     if to in existing or to in migration.variables:
         migration.leave(item, f"{to} is set here already")
     elif any(variable in existing for key in keys for variable in fields[key].metadata["env"]):

@@ -111,23 +111,23 @@ def plan_run(
     parts: Parts,
     model: Model,
     task: Task,
-    began: RunStarted | None = None,
+    earlier_start: RunStarted | None = None,
     set_up_answers: Sequence[str] = (),
 ) -> RunPlan:
-    """Plan a new run with the `set_up_answers` of the user, or resume the run that `began`. Raises SettingsError."""
+    """Plan a new run with the `set_up_answers` of the user, or resume that of `earlier_start`. Raises SettingsError."""
     settings, attended = session.settings, build.is_attended(session.settings)
     guidance = load_guidance(settings)
     if settings.prompt_settings_file and not session.is_named("prompt_settings_file"):
         console.say(f"The agent is told what {settings.prompt_settings_file} says.")
     shaped_task, guidance, added_commands = shape(parts.extensions, task, guidance)
-    task = task if began else shaped_task  # that of a resumed run was shaped when it began
+    task = task if earlier_start else shaped_task  # that of a resumed run was shaped when it began
     extra_commands = (*parts.commands, *added_commands)
     with console.busy(f"asking {model.name} what it can do"):  # on the first run with it
         registry = build.open_registry(settings, model, attended=attended, extras=extra_commands)
         own_registry = build.own_registry(registry, settings)
-        start = describe(task, settings, model, own_registry, began, parts.texts, guidance)
-    start = replace(start, settings=logged_settings(settings, began, session))
-    if not began:
+        start = describe(task, settings, model, own_registry, earlier_start, parts.texts, guidance)
+    start = replace(start, settings=logged_settings(settings, earlier_start, session))
+    if not earlier_start:
         build.report_selection(registry, settings, model.window, console.say, extra_commands)
     user_texts = (*filter(None, (session.flags.get("wish"),)), *(session.flags.get("ai_goals") or ()), *set_up_answers)
     return RunPlan(
@@ -161,12 +161,12 @@ def describe(
     settings: Settings,
     model: Model,
     registry: Registry,
-    began: RunStarted | None = None,
+    earlier_start: RunStarted | None = None,
     texts: FolderTexts | None = None,
     guidance: Guidance | None = None,
     change: str = "",
 ) -> RunStarted:
-    """Build the event that begins the run, or resumes the one that `began`, with everything that shapes its prompts.
+    """Build the event that begins the run, or resumes that of `earlier_start`, with everything that shapes its prompts.
 
     With `change`, the event records that change. Paths protected when the run began stay protected wherever it is
     resumed. Raises SettingsError if the system prompt leaves no room for a history in the model's window.
@@ -184,7 +184,7 @@ def describe(
         thoughts = command_schema.THOUGHTS if style.thinks else ()
         # counted in the form in which the tools are sent
         tokens += count(json.dumps(command_schema.tools(specs, thoughts), separators=(",", ":")))
-    kind = partial(Changed, what=change) if change else Resumed if began else RunStarted
+    kind = partial(Changed, what=change) if change else Resumed if earlier_start else RunStarted
     start: RunStarted = kind(
         version=__version__,
         task=task,
@@ -200,8 +200,8 @@ def describe(
         native=native,
         prompt_style=style.name,
         commands=tuple(spec.name for spec in registry.specs),
-        workspace=began.workspace if began else str(settings.workspace.absolute()),
-        settings=logged_settings(settings, began),
+        workspace=earlier_start.workspace if earlier_start else str(settings.workspace.absolute()),
+        settings=logged_settings(settings, earlier_start),
         limits=dataclasses.asdict(limits_of(settings, task)),
     )
     _check_room(start, count)
@@ -226,14 +226,14 @@ def _with_texts(guidance: Guidance, texts: FolderTexts, registry: Registry, mode
 
 
 def logged_settings(
-    settings: Settings, began: RunStarted | None = None, session: Session | None = None
+    settings: Settings, earlier_start: RunStarted | None = None, session: Session | None = None
 ) -> dict[str, Any]:
     """Return the settings for the log, including those that the run has logged.
 
     The `session` adds the run's name (--name), and under `said` the settings made without flags. Raises
     SettingsError for a name of several lines.
     """
-    logged = began.settings if began else {}
+    logged = earlier_start.settings if earlier_start else {}
     persistent = persistent_settings(session) if session else {}
     name = (session and session.flags.get("run_name")) or ""
     return {

@@ -28,11 +28,11 @@ class RunWriter:
     append: Callable[[Event], Event]
 
 
-def workspace_of(began: RunStarted, folder: Path | None = None) -> Workspace:
+def workspace_of(start: RunStarted, folder: Path | None = None) -> Workspace:
     """Return the workspace of a run, or another folder in its place, with its protected paths. Raises SettingsError."""
     if folder is None:
-        enforce_inside(Path(began.workspace), f"The workspace {began.workspace} of the run")
-    return Workspace(folder or Path(began.workspace), [Path(path) for path in began.settings.get("protected", ())])
+        enforce_inside(Path(start.workspace), f"The workspace {start.workspace} of the run")
+    return Workspace(folder or Path(start.workspace), [Path(path) for path in start.settings.get("protected", ())])
 
 
 def open_snapshots(state_dir: Path, workspace: Workspace, notify: Callable[[str], None] | None = None) -> Snapshots:
@@ -53,7 +53,7 @@ def history_of_run(state_dir: Path, run: str, until: int | None = None) -> Works
     return history_of(read(state_dir, run, WorkspaceHistory.KINDS, until=until))
 
 
-def cut_off(state_dir: Path, run: str) -> bool:
+def has_unfinished_restoration(state_dir: Path, run: str) -> bool:
     """Return whether a restoration was begun and not recorded as complete."""
     if not any(read(state_dir, run, (Undone, Rewound))):  # known from an earlier scan of the log
         return False

@@ -25,7 +25,15 @@ from autoagent.session.folder_texts import untrusted_texts
 from autoagent.session.load import CURRENT_FOLDER, LOGGED_SETTINGS, RUN, Loaded, load, saved_address
 from autoagent.session.permissions import BOUNDS_VARIABLE, remove_from_path
 from autoagent.session.task_file import checks_in, write_task
-from autoagent.session.trust import Trusted, claim_folder, find_trap, hold_folder, is_foreign, is_own, release
+from autoagent.session.trust import (
+    Trusted,
+    claim_folder,
+    find_unsafe_path,
+    is_foreign,
+    is_own,
+    lock_state,
+    unlock_state,
+)
 from autoagent.settings import DOTENV, Settings, all_settings, user_config_path, user_state_path
 from autoagent.terminal.output import echo, say
 from autoagent.text.sanitize import escape, fold_blanks
@@ -110,8 +118,8 @@ class Session:
         if os.path.exists(state) and not os.path.isdir(state):  # noqa: PTH110, PTH112 - Path's raise where nobody may look
             raise SettingsError(f"The state folder {settings.state_dir} is a file; name a folder with --state-dir.")
         is_named = session.is_named(_STATE_SETTING)
-        if trap := find_trap(state, checks_state=not is_named):
-            path, kind = trap
+        if unsafe := find_unsafe_path(state, checks_state=not is_named):
+            path, kind = unsafe
             raise SetupError(f"{path} is {kind}, and state is never kept behind a link; remove it, or use --state-dir.")
         others = [
             *session._links_outside(),
@@ -156,7 +164,7 @@ class Session:
         return [untrusted for untrusted in self.left_out if not untrusted.never]
 
     @property
-    def is_workspace(self) -> bool:
+    def works_in_folder(self) -> bool:
         """Return whether a wish works in the folder itself, because it is a project."""
         return self.loaded.origins["workspace"] == "default" and self.settings.workspace == CURRENT_FOLDER
 
@@ -227,11 +235,11 @@ def claimed_state(state_dir: Path) -> Iterator[None]:
     """
     state, descriptor = Path.cwd() / state_dir, -1
     with _reporting_failure():
-        descriptor = hold_folder(state, Trusted(user_state_path(os.environ)))
+        descriptor = lock_state(state, Trusted(user_state_path(os.environ)))
     try:
         yield
     finally:
-        release(state, descriptor)
+        unlock_state(state, descriptor)
 
 
 def save_variables(values: Mapping[str, str]) -> None:

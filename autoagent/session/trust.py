@@ -172,7 +172,7 @@ def is_foreign(state: Path, run: str, trusted: Trusted) -> bool:
     return trusted.holds(state, _state_value(state, f"{id} {run}").mark)
 
 
-def hold_folder(state: Path, trusted: Trusted) -> int:
+def lock_state(state: Path, trusted: Trusted) -> int:
     """Claim the state folder if it is empty. Return a descriptor that keeps other processes from removing it, or -1.
 
     Raises SettingsError as `claim_folder`.
@@ -193,7 +193,7 @@ def hold_folder(state: Path, trusted: Trusted) -> int:
         os.close(descriptor)  # removed meanwhile
 
 
-def release(state: Path, descriptor: int) -> None:
+def unlock_state(state: Path, descriptor: int) -> None:
     """Remove the state folder if it is still empty and no other process holds it."""
     if descriptor < 0:
         return
@@ -220,7 +220,7 @@ def _state_value(state: Path, id: str) -> UntrustedValue:
     return UntrustedValue(file="", name=_STATE_NAME, value=id, about="")
 
 
-def find_trap(state: Path, *, checks_state: bool) -> tuple[Path, str] | None:
+def find_unsafe_path(state: Path, *, checks_state: bool) -> tuple[Path, str] | None:
     """Return a path in the state folder that is neither a file nor a folder, with its kind, or None.
 
     With `checks_state`, the state folder itself is checked, too. A symbolic link leads elsewhere, and opening a pipe
@@ -228,16 +228,16 @@ def find_trap(state: Path, *, checks_state: bool) -> tuple[Path, str] | None:
     """
     if checks_state and state.is_symlink():
         return state, "a symbolic link"
-    return next(_traps_in(state, 3, excluded=state / "runs"), None)
+    return next(_unsafe_paths_in(state, 3, excluded=state / "runs"), None)
 
 
-def _traps_in(folder: Path, depth: int, excluded: Path) -> Iterator[tuple[Path, str]]:
+def _unsafe_paths_in(folder: Path, depth: int, excluded: Path) -> Iterator[tuple[Path, str]]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_symlink():
                 yield Path(entry.path), "a symbolic link"
             elif entry.is_dir(follow_symlinks=False):
                 if depth > 1 and folder != excluded:
-                    yield from _traps_in(Path(entry.path), depth - 1, excluded)
+                    yield from _unsafe_paths_in(Path(entry.path), depth - 1, excluded)
             elif not entry.is_file(follow_symlinks=False):
                 yield Path(entry.path), "a pipe, a socket or a device"

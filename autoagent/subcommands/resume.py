@@ -225,7 +225,7 @@ def _rewind(
 ) -> None:
     """Return history and workspace to the end of a step. First complete any interrupted attempt."""
     state_dir = settings.state_dir
-    if step is None and not restoring.cut_off(state_dir, log.run):
+    if step is None and not restoring.has_unfinished_restoration(state_dir, log.run):
         return
     history = restoring.history_of_run(state_dir, log.run)
     snapshots = restoring.open_snapshots(state_dir, restoring.workspace_of(run_start), console.warn)

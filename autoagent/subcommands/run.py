@@ -73,7 +73,7 @@ def _start(flags: Mapping[str, Any]) -> tuple[Session, Leg]:
     session.report_notes()
     check_flags(flags, settings)
     terminal = ClickTerminal(while_reading=partial(preload, settings))
-    if session.is_workspace:
+    if session.works_in_folder:
         terminal.say(f"Working in this folder, {one_line(str(session.folder))} (-w DIR for another).")
     flag_task = _task_of_flags(flags, session, terminal)
     screen: ClickTerminal | Console = terminal
@@ -194,7 +194,7 @@ def _choose_task(session: Session, terminal: ClickTerminal, proposals: _Proposal
         if (task := setup_wizard.welcome_back(terminal, saved, path)) == saved:
             return saved
     task = task or setup_wizard.ask_task(terminal, proposing)
-    if session.is_workspace:  # no unrequested file appears in the user's own project
+    if session.works_in_folder:  # no unrequested file appears in the user's own project
         return task
     save_task(path, task)
     terminal.say(f"Saved in {path}.")
