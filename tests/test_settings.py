@@ -340,16 +340,11 @@ def test_a_broken_dotenv_is_named_with_file_and_line(tmp_path: Path, text: str |
         loaded(tmp_path)
 
 
-def test_what_is_odd_in_names_that_nobody_reads_stops_nothing(tmp_path: Path) -> None:
-    write(tmp_path / ".env", 'A=${B}\nwhat is this\nC="open\nD=\'two\nlines\'\nE="a\\d"\nPROXY\nSMART_LLM=#x\n')
+def test_what_is_odd_in_names_that_nobody_reads_stops_nothing_and_the_last_of_a_name_counts(tmp_path: Path) -> None:
+    odd = 'A=${B}\nwhat is this\nC="open\nD=\'two\nlines\'\nE="a\\d"\nPROXY\n'
+    write(tmp_path / ".env", f"{odd}SMART_LLM=a\nSMART_LLM=#x\n")
     found = loaded(tmp_path)
-    assert (found.settings.smart_llm, found.origins["smart_llm"]) == ("#x", ".env:8")
-
-
-def test_of_a_name_that_stands_twice_the_last_one_counts(tmp_path: Path) -> None:
-    write(tmp_path / ".env", "MEMORY_INDEX=auto-gpt\nSMART_LLM=a\nMEMORY_INDEX=other\n")
-    found = loaded(tmp_path)
-    assert (found.settings.memory_index, found.origins["memory_index"]) == ("other", ".env:3")
+    assert (found.settings.smart_llm, found.origins["smart_llm"]) == ("#x", ".env:9")
 
 
 @pytest.mark.parametrize(

@@ -95,16 +95,12 @@ def open_model(settings: Settings, console: Console, used_replies: int = 0, agen
     choice = settings.model_choice
     argument = choice.argument
     if choice.provider.endpoint and not argument:
-        argument = name or (_name_at_level(settings, agent) if settings.hierarchical else "")
+        argument = name
+        if settings.hierarchical and not name:
+            level = LEVELS[min(agent.count(".") + 1, len(LEVELS) - 1)] if agent else PLANNER
+            default = settings.fast_llm if level is EXECUTOR else settings.smart_llm
+            argument = getattr(settings, f"{level.name}_llm") or default
     return cast(Model, HookedModel(_open(settings, console, choice, argument, used_replies, agent)))
-
-
-def _name_at_level(settings: Settings, agent: str) -> str:
-    """Return the endpoint's model for an agent of a hierarchical run, by the level in its key."""
-    level = LEVELS[min(agent.count(".") + 1, len(LEVELS) - 1)] if agent else PLANNER
-    default = settings.fast_llm if level is EXECUTOR else settings.smart_llm
-    by_level = {"planner": settings.planner_llm, "executor": settings.executor_llm, "thinker": settings.thinker_llm}
-    return by_level[level.name] or default
 
 
 def may_distil(settings: Settings) -> bool:

@@ -68,7 +68,12 @@ def read_dotenv(path: Path) -> dict[str, Variable]:
             problem = "the value does not end with its quote." if is_open else "is not NAME=value."
             variables[match["name"]] = Variable("", line, problem)
         elif binding.key is not None:
-            variables[binding.key] = _variable(binding.value, line_text, line)
+            value, problem = binding.value or "", ""
+            if binding.value is None:
+                problem = "is not NAME=value."
+            elif "}" in value.partition("${")[2] and not line_text.partition("=")[2].lstrip().startswith("'"):
+                problem = "variables are not expanded; write the value itself, or put it in '...'."
+            variables[binding.key] = Variable(value, line, problem)
     return variables
 
 
@@ -82,15 +87,6 @@ def _bindings(path: Path) -> Iterator[Binding]:
     from dotenv.parser import parse_stream  # slow to import, and only needed with a `.env`
 
     yield from parse_stream(io.StringIO(text))
-
-
-def _variable(value: str | None, assignment: str, line: int) -> Variable:
-    if value is None:
-        return Variable("", line, "is not NAME=value.")
-    is_single_quoted = assignment.partition("=")[2].lstrip().startswith("'")
-    if not is_single_quoted and "}" in value.partition("${")[2]:
-        return Variable(value, line, "variables are not expanded; write the value itself, or put it in '...'.")
-    return Variable(value, line)
 
 
 def store_variables(path: Path, values: Mapping[str, str], *, quote: bool = False) -> None:

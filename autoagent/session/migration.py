@@ -60,7 +60,6 @@ class MigrationPlan:
     variables: dict[str, str] = field(default_factory=dict)
     copies: list[tuple[Path, Path]] = field(default_factory=list)
     memories: list[tuple[Path, list[str]]] = field(default_factory=list)
-    plugins: bool = False  # whether there are plug-ins, which may need other variables
     size: int = 0  # bytes to copy
 
     def leave(self, item: str, why: str) -> None:
@@ -81,7 +80,6 @@ def plan_migration(source: Path, target: Path) -> MigrationPlan:
                         ("PLUGINS_CONFIG_FILE", "plugins_config.yaml")):  # fmt: skip
         _take_file(migration, source, Path(values.get(name) or usual), target / usual)
     _take_folder(migration, source / PLUGINS, target / PLUGINS)
-    migration.plugins = (source / PLUGINS).is_dir()
     workspaces = (source / path for path in autogpt.WORKSPACES if _is_inside(source, path) and (source / path).is_dir())
     workspace = next(workspaces, source)
     logs = frozenset(path for path in (workspace / "file_logger.txt", source / "logs") if path.exists())
@@ -136,7 +134,7 @@ def _take_variables(
         elif name in autogpt.TRANSLATED:
             if all(row.item != f".env: {name}" for row in migration.rows):
                 migration.leave(f".env: {name}", "it belongs to another variable, or is empty")
-        elif setting is None and migration.plugins:  # a plug-in may need it
+        elif setting is None and (source / PLUGINS).is_dir():  # a plug-in may need it
             _take_variable(migration, name, name, value, existing)
         elif setting is None:
             migration.leave(f".env: {name}", "unknown to this program and to AutoGPT")

@@ -25,15 +25,7 @@ from autoagent.session.folder_texts import untrusted_texts
 from autoagent.session.load import CURRENT_FOLDER, LOGGED_SETTINGS, RUN, Loaded, load, saved_address
 from autoagent.session.permissions import BOUNDS_VARIABLE, remove_from_path
 from autoagent.session.task_file import checks_in, write_task
-from autoagent.session.trust import (
-    Trusted,
-    claim_folder,
-    find_unsafe_path,
-    is_foreign,
-    is_own,
-    lock_state,
-    unlock_state,
-)
+from autoagent.session.trust import Trusted, claim_folder, find_unsafe, is_foreign, is_own, lock_state, unlock_state
 from autoagent.settings import DOTENV, Settings, all_settings, user_config_path, user_state_path
 from autoagent.terminal.output import echo, say
 from autoagent.text.sanitize import escape, fold_blanks
@@ -118,7 +110,7 @@ class Session:
         if os.path.exists(state) and not os.path.isdir(state):  # noqa: PTH110, PTH112 - Path's raise where nobody may look
             raise SettingsError(f"The state folder {settings.state_dir} is a file; name a folder with --state-dir.")
         is_named = session.is_named(_STATE_SETTING)
-        if unsafe := find_unsafe_path(state, checks_state=not is_named):
+        if unsafe := find_unsafe(state, checks_state=not is_named):
             path, kind = unsafe
             raise SetupError(f"{path} is {kind}, and state is never kept behind a link; remove it, or use --state-dir.")
         others = [

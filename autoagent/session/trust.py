@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
+from autoagent.core.codec import from_line
 from autoagent.core.durable_files import sole_writer_of
 from autoagent.core.errors import SettingsError
 from autoagent.core.frozen import dataclass
@@ -94,10 +94,8 @@ class Trusted:
     def _read(self, path: Path) -> Record | None:
         """Read a record, or None if it is missing or damaged: nothing was trusted then."""
         try:
-            content: Any = json.loads(read_text(path))
-            items = {str(mark): str(location) for mark, location in content["items"].items()}
-            return Record(str(content["folder"]), items, float(content["t"]))
-        except (SettingsError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+            return from_line(Record, read_text(path).encode())
+        except (SettingsError, ValueError):
             return None
 
     @contextmanager
@@ -220,7 +218,7 @@ def _state_value(state: Path, id: str) -> UntrustedValue:
     return UntrustedValue(file="", name=_STATE_NAME, value=id, about="")
 
 
-def find_unsafe_path(state: Path, *, checks_state: bool) -> tuple[Path, str] | None:
+def find_unsafe(state: Path, *, checks_state: bool) -> tuple[Path, str] | None:
     """Return a path in the state folder that is neither a file nor a folder, with its kind, or None.
 
     With `checks_state`, the state folder itself is checked, too. A symbolic link leads elsewhere, and opening a pipe

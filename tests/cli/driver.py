@@ -119,16 +119,11 @@ class Home:
         environment = self._environment(env)
         if self.warm and warm.fits(environment):
             return warm.Process(arguments, self.folder, environment, stdout)
+        pipe = subprocess.PIPE
         return subprocess.Popen(
-            [*PROGRAM, *arguments],
-            cwd=self.folder,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=stdout or subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-        )
+            [*PROGRAM, *arguments], cwd=self.folder, env=environment, stdin=pipe, stdout=stdout or pipe, stderr=pipe,
+            text=True, encoding="utf-8",
+        )  # fmt: skip
 
     def terminal(self, *arguments: str, columns: int = 80, env: Mapping[str, str] | None = None) -> Session:
         """Start the program in a terminal."""
@@ -142,12 +137,8 @@ class Home:
         return Session.of([*PROGRAM, *arguments], self.folder, environment, columns, edits=edits)
 
     def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
-        base = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.folder),
-            "TZ": "UTC",
-            "MEMORY_DISTIL": "off",  # a script has the replies of the run alone
-        }
+        base = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "TZ": "UTC"}
+        base["MEMORY_DISTIL"] = "off"  # a script has the replies of the run alone
         return {**base, **warm.LOADED_WITH, **self.env, **(more or {})}
 
     # What is there afterwards ------------------------------------------------------------------------------------
@@ -229,15 +220,9 @@ class Session:
     ) -> Session:
         """A session with any command."""
         process = pexpect.spawn(
-            arguments[0],
-            arguments[1:],
-            cwd=folder,
-            env=dict(env),
-            encoding="utf-8",
-            timeout=PATIENCE,
-            dimensions=(cls.ROWS, columns),
-            preexec_fn=take_usual_signals,
-        )
+            arguments[0], arguments[1:], cwd=folder, env=dict(env), encoding="utf-8", timeout=PATIENCE,
+            dimensions=(cls.ROWS, columns), preexec_fn=take_usual_signals,
+        )  # fmt: skip
         return cls(process, folder, columns, edits=edits)
 
     def write(self, text: str) -> None:

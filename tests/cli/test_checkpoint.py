@@ -76,17 +76,9 @@ def _step(number: int) -> Answer:
     return kinds[number % len(kinds)]
 
 
-def _run(home: Home, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    environment = home._environment(None)
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        cwd=home.folder,
-        env=environment,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+def _run(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program, env = [sys.executable, "-c", PROGRAM, *arguments], home._environment(None)
+    return subprocess.run(program, cwd=home.folder, env=env, input="", capture_output=True, text=True, timeout=PATIENCE)
 
 
 def _state(home: Home) -> list[str]:

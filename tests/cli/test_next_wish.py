@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from driver import FINISH, GOAL, NEXT, Home, Session
+from driver import FINISH, GOAL, NEXT, Home
 from server import ScriptedServer, command
 from test_session import QUESTION, opened
 
@@ -111,14 +111,9 @@ def test_several_runs_are_offered_and_searched(served: Home, server: ScriptedSer
 
 
 def test_where_nobody_is_asked_nothing_waits(served: Home, server: ScriptedServer) -> None:
-    """Not in continuous mode, not after a stop, not after the demo."""
-
-    def ends(session: Session) -> int:
-        with opened(session):
-            code = session.ends()
-            assert NEXT not in session.screen
-            return code
-
+    """Not in continuous mode, not after the demo."""
     server.add(POEM, *FINISH)
-    assert ends(served.terminal(*GOAL, *FLAGS, "-c")) == 0
-    assert ends(served.terminal("--demo", "-c", "-m", "none")) == 0
+    for arguments in ((*GOAL, *FLAGS, "-c"), ("--demo", "-c", "-m", "none")):
+        with opened(served.terminal(*arguments)) as session:
+            assert session.ends() == 0
+        assert NEXT not in session.screen
