@@ -50,22 +50,21 @@ def examine(flags: Mapping[str, Any], env: Mapping[str, str], folder: Path, scre
     secrets: list[str] = []
     try:
         session = Session.load(flags, env, folder, task=True)
-        loaded = session.loaded
     except (SettingsError, SetupError) as error:
         findings += [Finding("settings", "fail", str(error), "fix the value named above"), *_variables(folder, {}, {})]
     else:
-        settings = loaded.settings
+        loaded, settings = session.loaded, session.settings
         secrets += secrets_of(settings)
         remedy = "autoagent trust" if session.waiting else ""
         findings += [
             *(Finding("trust", "warn", line, remedy) for line in (*notices(session), *loaded.withheld_keys)),
             *(Finding("settings", "warn", line) for line in loaded.removed_settings),
-            *_values(settings, folder),
+            _values(settings, folder),
             *_task_files(settings, folder),
             *_catching_errors("model", _model(settings, env)),
             *_catching_errors("embedder", _embedder(settings)),
             *_catching_errors("extensions", _extras(session)),
-            *_encodings(),
+            _encodings(),
             *_sandbox(settings),
             *_folders(settings, folder),
             *_catching_errors("memory", _memory(settings, folder)),
@@ -86,7 +85,7 @@ def _python_path(env: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("PYTHONPATH", "warn", problem, "remove the empty and relative entries")
 
 
-def _values(settings: Settings, folder: Path) -> Iterator[Finding]:
+def _values(settings: Settings, folder: Path) -> Finding:
     try:
         selection.choose(selection.available(settings), settings.commands, sys.maxsize)
         shell_rule(settings, folder, (), selection.all_names())
@@ -95,9 +94,8 @@ def _values(settings: Settings, folder: Path) -> Iterator[Finding]:
         for rule in settings.allow:
             Rule.parse(rule)
     except SettingsError as error:
-        yield Finding("settings", "fail", str(error), "fix the value named above")
-    else:
-        yield Finding("settings", "ok", "all values are valid; `autoagent config --show-origin` shows their origins")
+        return Finding("settings", "fail", str(error), "fix the value named above")
+    return Finding("settings", "ok", "all values are valid; `autoagent config --show-origin` shows their origins")
 
 
 def _task_files(settings: Settings, folder: Path) -> Iterator[Finding]:
@@ -196,14 +194,13 @@ def _extras(session: Session) -> Iterator[Finding]:
         yield Finding(extra.name, "warn", extra.problem, extra.remedy)
 
 
-def _encodings() -> Iterator[Finding]:
+def _encodings() -> Finding:
     try:
         for model in ("gpt-4", "gpt-5"):
             counter(model)("one two")
     except Exception as error:  # a broken or other version may raise anything
-        yield Finding("encodings", "fail", f"tokens cannot be counted: {error}", "pip install -U autoagent")
-    else:
-        yield Finding("encodings", "ok", "tokens are counted offline")
+        return Finding("encodings", "fail", f"tokens cannot be counted: {error}", "pip install -U autoagent")
+    return Finding("encodings", "ok", "tokens are counted offline")
 
 
 def _sandbox(settings: Settings) -> Iterator[Finding]:

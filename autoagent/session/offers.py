@@ -33,7 +33,7 @@ def allowed_commands(place: Place, offer: Offer, warn: Callable[[str], None]) ->
     if new and sys.stdin.isatty():
         try:
             if _ask_permission(place, offer, new):
-                _allow(place, offer, new)
+                Trusted(place.user_state).add(offer.folder, [_trust_value(offer, offered) for offered in new])
                 new = ()
         except EOFError:
             warn("The input has ended; nothing new is offered.")
@@ -58,7 +58,7 @@ def allow_at_once(place: Place, offer: Offer) -> tuple[int, bool]:
     except EOFError:
         raise SettingsError("The input has ended; nothing is allowed.") from None
     if new and is_allowed:
-        _allow(place, offer, new)
+        Trusted(place.user_state).add(offer.folder, [_trust_value(offer, offered) for offered in new])
     return len(new), is_allowed
 
 
@@ -66,10 +66,6 @@ def waiting(place: Place, offer: Offer) -> Sequence[OfferedCommand]:
     """Return the commands of an offer that the user has not allowed in their present form."""
     trusted = Trusted(place.user_state)
     return tuple(new for new in offer.commands if not trusted.holds(offer.folder, _trust_value(offer, new).mark))
-
-
-def _allow(place: Place, offer: Offer, new: Sequence[OfferedCommand]) -> None:
-    Trusted(place.user_state).add(offer.folder, [_trust_value(offer, offered) for offered in new])
 
 
 def _trust_value(offer: Offer, offered: OfferedCommand) -> UntrustedValue:

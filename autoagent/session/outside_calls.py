@@ -88,7 +88,6 @@ class CallService:
         self._show: Callable[[Event], None] = console.show
 
     def begin(self) -> None:
-        """Record the start of the run."""
         self._show(self._state.record(self._state.start))
 
     def call(self, name: str, args: Mapping[str, Any]) -> Answer:
@@ -138,7 +137,6 @@ class _RulesOnly(AuthorizerWrapper):
         return Verdict(False, NOBODY, reason.strip())
 
     def accepts(self, claims: str) -> Verdict:
-        """Accept nothing: nobody is there to ask."""
         return Verdict(False, NOBODY)
 
 

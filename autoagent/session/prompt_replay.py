@@ -68,7 +68,6 @@ class BuiltPrompt:
 
     @property
     def query(self) -> str:
-        """Return the query of the recall for this step."""
         return "; ".join(recall.query for recall in self.sources.recalls_in(self.prompted.step) if not recall.core)
 
     def prompt(self, excluded: Collection[int] = ()) -> Prompt:
@@ -200,7 +199,6 @@ class Sources:
         return [recall for recall in self._recalls.values() if recall is not None and recall.step == step]
 
     def recalled_in(self, step: int) -> tuple[RetrievedMemory, ...]:
-        """Return the memories recalled for a step."""
         recall = self._recalls["topic"]
         return recall.memories if recall is not None and recall.step == step else ()
 

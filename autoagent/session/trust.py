@@ -79,7 +79,6 @@ class Trusted:
         return bool(files)
 
     def records(self) -> list[Record]:
-        """Return all records, by folder."""
         records = (self._read(path) for path in self._folders.glob("*.json"))
         return sorted((record for record in records if record), key=lambda record: record.folder)
 

@@ -106,12 +106,6 @@ class Home:
         """Run the program, which has to exit with 0."""
         return self.exits(0, *arguments, **options)
 
-    def fails(self, code: int, *arguments: str, says: str = "", **options: Any) -> Done:
-        """Run the program, which has to exit with this code and to say this on stderr, however it breaks its lines."""
-        done = self.run(*arguments, **options)
-        assert (done.code, says in " ".join(done.err.split())) == (code, True), done.text
-        return done
-
     def start(
         self, *arguments: str, env: Mapping[str, str] | None = None, stdout: IO[str] | None = None
     ) -> subprocess.Popen[str]:
@@ -135,6 +129,12 @@ class Home:
             process = warm.Terminal(arguments, self.folder, environment, size, PATIENCE)
             return Session(process, self.folder, columns, edits=edits)
         return Session.of([*PROGRAM, *arguments], self.folder, environment, columns, edits=edits)
+
+    def fails(self, code: int, *arguments: str, says: str = "", **options: Any) -> Done:
+        """Run the program, which has to exit with this code and to say this on stderr, however it breaks its lines."""
+        done = self.run(*arguments, **options)
+        assert (done.code, says in " ".join(done.err.split())) == (code, True), done.text
+        return done
 
     def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
         base = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "TZ": "UTC"}
@@ -256,10 +256,6 @@ class Session:
                 self.sees(READY)  # only the editor's second drawing of the question comes after it
             self.types(line)
 
-    def answers_each(self, *dialogue: tuple[str, str]) -> None:
-        for question, line in dialogue:
-            self.answers(question, line)
-
     def presses(self, key: str) -> None:
         self._process.send(key)
 
@@ -267,6 +263,10 @@ class Session:
         """As a person does, who cannot be so quick: readline misses a signal in the instant before it waits."""
         wait_until_it_rests(self._process.pid)
         self.presses("\x03")
+
+    def answers_each(self, *dialogue: tuple[str, str]) -> None:
+        for question, line in dialogue:
+            self.answers(question, line)
 
     def ends(self) -> int:
         """Wait for the end of the program: its exit code, or the negative number of the signal that ended it.
