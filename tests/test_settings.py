@@ -51,14 +51,14 @@ def test_each_layer_wins_over_the_one_below_and_is_named_as_origin(tmp_path: Pat
     write(tmp_path / ".env", "AUTOAGENT_BUDGET=2\nSMART_LLM=from-dotenv\nFAST_LLM=from-dotenv\n")
     env = {"AUTOAGENT_BUDGET": "3", "SMART_LLM": "from-env"}
     found = loaded(tmp_path, {"budget": 4.0}, env)
-    settings = found.settings
-    assert (settings.budget, settings.smart_llm) == (4.0, "from-env")
-    assert (settings.fast_llm, settings.exit_key) == ("from-dotenv", "q")
-    assert found.origins["budget"] == "flag"
-    assert found.origins["smart_llm"] == "environment: SMART_LLM"
-    assert found.origins["fast_llm"] == ".env:3"
-    assert found.origins["exit_key"] == f"{tmp_path / 'config.yaml'}:4"
-    assert found.origins["temperature"] == "default"
+    names = ("budget", "smart_llm", "fast_llm", "exit_key", "temperature")
+    assert {name: (getattr(found.settings, name), found.origins[name]) for name in names} == {
+        "budget": (4.0, "flag"),
+        "smart_llm": ("from-env", "environment: SMART_LLM"),
+        "fast_llm": ("from-dotenv", ".env:3"),
+        "exit_key": ("q", f"{tmp_path / 'config.yaml'}:4"),
+        "temperature": (0.0, "default"),
+    }
 
 
 def test_a_flag_that_was_not_given_sets_nothing(tmp_path: Path) -> None:
@@ -92,12 +92,10 @@ def test_gpt3only_and_gpt4only_take_one_model_for_everything(tmp_path: Path, fla
     assert f"--{flag}" in found.origins.values()
 
 
-@pytest.mark.parametrize(
-    ("words", "value"),
-    [(("true", "True", "1", "yes", "YES", "on", " on "), True), (("false", "FALSE", "0", "no", "Off"), False)],
-)
-def test_words_for_true_and_false(tmp_path: Path, words: tuple[str, ...], value: bool) -> None:
-    assert {loaded(tmp_path, env={"PLAIN_OUTPUT": word}).settings.plain_output for word in words} == {value}
+def test_words_for_true_and_false(tmp_path: Path) -> None:
+    words = {True: ("true", "True", "1", "yes", "YES", "on", " on "), False: ("false", "FALSE", "0", "no", "Off")}
+    for word, value in ((word, value) for value, spellings in words.items() for word in spellings):
+        assert loaded(tmp_path, env={"PLAIN_OUTPUT": word}).settings.plain_output is value
 
 
 @pytest.mark.parametrize(
@@ -224,34 +222,24 @@ def test_a_setting_that_declares_nothing_needs_trust() -> None:
 @pytest.mark.parametrize(
     ("outside", "free", "left_out"),
     [
-        (
-            {},
-            ["GITHUB_USERNAME=a", "AUTOAGENT_BUDGET=5", "AUTOAGENT_SANDBOX_SECONDS=60", "AUTOAGENT_AGENTS=0",
-             "AUTOAGENT_REQUIRE_SANDBOX=true", "SHELL_COMMAND_CONTROL=allowlist", "SHELL_ALLOWLIST=ls",
-             "AUTHORISE_COMMAND_KEY=y", "AUTOAGENT_WORKSPACE=sub/x", "OPENAI_API_KEY=sk-its"],
-            ["AUTOAGENT_SANDBOX_SECONDS=600", "AUTOAGENT_SANDBOX_SECONDS=0", "AUTOAGENT_AGENTS=50",
-             "AUTOAGENT_SANDBOX=landlock", "AUTOAGENT_WORKSPACE=link/x", "OPENAI_BASE_URL=http://h/v1"],
-        ),
+        ({}, ["GITHUB_USERNAME=a", "AUTOAGENT_BUDGET=5", "AUTOAGENT_SANDBOX_SECONDS=60", "AUTOAGENT_AGENTS=0",
+              "AUTOAGENT_REQUIRE_SANDBOX=true", "SHELL_COMMAND_CONTROL=allowlist", "SHELL_ALLOWLIST=ls",
+              "AUTHORISE_COMMAND_KEY=y", "AUTOAGENT_WORKSPACE=sub/x", "OPENAI_API_KEY=sk-its"],
+         ["AUTOAGENT_SANDBOX_SECONDS=600", "AUTOAGENT_SANDBOX_SECONDS=0", "AUTOAGENT_AGENTS=50",
+          "AUTOAGENT_SANDBOX=landlock", "AUTOAGENT_WORKSPACE=link/x", "OPENAI_BASE_URL=http://h/v1"]),
         ({"github_api_key": "k"}, [], ["GITHUB_USERNAME=a"]),
         ({"budget": "2"}, ["AUTOAGENT_BUDGET=1"], ["AUTOAGENT_BUDGET=3"]),
         ({"require_sandbox": "true"}, [], ["AUTOAGENT_REQUIRE_SANDBOX=false"]),
-        (
-            {"disabled_command_categories": "web"},
-            ["DISABLED_COMMAND_CATEGORIES=web,code"],
-            ["DISABLED_COMMAND_CATEGORIES=code"],
-        ),
+        ({"disabled_command_categories": "web"}, ["DISABLED_COMMAND_CATEGORIES=web,code"],
+         ["DISABLED_COMMAND_CATEGORIES=code"]),
         ({"commands": "files"}, [], ["AUTOAGENT_COMMANDS=code"]),
         ({"allow_hosts": "a:1,b:2"}, ["AUTOAGENT_ALLOW_HOSTS=a:1"], []),
         ({"shell_allowlist": "ls"}, [], ["SHELL_COMMAND_CONTROL=denylist", "SHELL_ALLOWLIST=ls,rm"]),
         ({"shell_denylist": "rm"}, ["SHELL_DENYLIST=rm,mv"], []),
         ({"shell_command_control": "denylist"}, [], ["SHELL_DENYLIST=mv"]),
         ({"sandbox": "none"}, ["AUTOAGENT_SANDBOX=none"], []),
-        (
-            {"openai_api_key": "sk-mine"},
-            [],
-            ["OPENAI_BASE_URL=http://h/v1", "OPENAI_API_KEY=sk-its",
-             "OPENAI_BASE_URL=http://h/v1\nOPENAI_API_KEY=sk-its"],
-        ),
+        ({"openai_api_key": "sk-mine"}, [], ["OPENAI_BASE_URL=http://h/v1", "OPENAI_API_KEY=sk-its",
+                                             "OPENAI_BASE_URL=http://h/v1\nOPENAI_API_KEY=sk-its"]),
         ({"openai_api_key": "sk-mine", "openai_base_url": "http://h/v1"}, ["OPENAI_BASE_URL=http://h/v1"], []),
     ],
 )  # fmt: skip

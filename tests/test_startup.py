@@ -9,7 +9,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pexpect
@@ -37,11 +38,17 @@ def environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:
     return {**base, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **more}
 
 
-def spawned(folder: Path, env: Mapping[str, str], *arguments: str) -> pexpect.spawn[str]:
+@contextmanager
+def spawned(folder: Path, env: Mapping[str, str], *arguments: str) -> Iterator[pexpect.spawn[str]]:
     """The program at a terminal."""
-    return pexpect.spawn(
+    child = pexpect.spawn(
         sys.executable, [*PROGRAM, *arguments], cwd=folder, env=environment(folder, env), encoding="utf-8", timeout=60
     )
+    try:
+        yield child
+    finally:
+        child.ptyproc.delayafterterminate = 1.0  # seconds, for a busy machine
+        child.close(force=True)
 
 
 def imported(report: str) -> set[str]:
@@ -70,8 +77,7 @@ def test_help_loads_the_command_line_and_nothing_else(flag: str, tmp_path: Path)
     ("env", "question"), [({"OPENAI_API_KEY": "sk-never-sent"}, "I want it to: "), ({}, "1-10: ")], ids=["wish", "menu"]
 )
 def test_the_first_question_comes_before_what_is_heavy(env: dict[str, str], question: str, tmp_path: Path) -> None:
-    child = spawned(tmp_path, env)
-    try:
+    with spawned(tmp_path, env) as child:
         child.expect_exact(question)
         status = Path(f"/proc/{child.pid}/status").read_text()
         assert not imported(child.before) & HEAVY
@@ -81,20 +87,14 @@ def test_the_first_question_comes_before_what_is_heavy(env: dict[str, str], ques
 
         child.expect(r"\| +openai\r\n")  # while the user still reads
         assert "numpy" in imported(child.before)
-    finally:
-        child.ptyproc.delayafterterminate = 1.0  # seconds, for a busy machine
-        child.close(force=True)
 
 
 @pytest.mark.slow
 def test_who_answers_as_the_model_needs_no_client_of_an_endpoint(tmp_path: Path) -> None:
-    child = spawned(tmp_path, {"OPENAI_API_KEY": "sk-never-sent"}, "--model", "human")
-    try:
+    with spawned(tmp_path, {"OPENAI_API_KEY": "sk-never-sent"}, "--model", "human") as child:
         child.expect(r"\| +autoagent.text.byte_pairs\r\n")  # the last that is loaded while the user reads
         assert "numpy" in imported(child.before)
         assert "openai" not in imported(child.before)
-    finally:
-        child.close(force=True)
 
 
 LATE = """

@@ -197,13 +197,11 @@ class LateAnswers:
             raise CommandError(self._interim_answer or "Nobody is there to answer; decide yourself.") from None
 
     def take(self) -> Sequence[Event]:
-        """Return the messages received since the last call."""
         inner = self.inner.take() if self.inner else ()  # first, as it may raise
         first, self.first = self.first, ()
         return [*first, *inner, *self._late_answers()]
 
     def close(self) -> Sequence[Event]:
-        """Close open questions and the inner mailbox. Return the last messages."""
         self._console.close_questions()
         return [*(self.inner.close() if self.inner else ()), *self._late_answers()]
 

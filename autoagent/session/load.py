@@ -140,15 +140,9 @@ def _read_dotenv_values(
         old = getattr(settings, name)
         permission: Permission = metadata["folder"]
         untrusted = UntrustedValue(
-            file=DOTENV,
-            line=int(origin.rpartition(":")[2]),
-            name=label.rpartition(" ")[2],
-            value=text,
-            about=metadata["help"].partition(";")[0],
-            setting=name,
-            secret=metadata["secret"],
-            never=permission == "never",
-        )
+            file=DOTENV, line=int(origin.rpartition(":")[2]), name=label.rpartition(" ")[2], value=text, setting=name,
+            about=metadata["help"].partition(";")[0], secret=metadata["secret"], never=permission == "never",
+        )  # fmt: skip
         is_unchanged = value == old or (isinstance(value, str) and _as_localhost(value) == _as_localhost(str(old)))
         is_allowed = name in upper or is_unchanged or may_set(permission, value, old, settings, cwd)
         if is_allowed or (permission != "never" and trusts(untrusted)):

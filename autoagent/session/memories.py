@@ -123,14 +123,11 @@ def _life_rules(settings: Settings, *, in_ticks: bool) -> LifeRules:
     from autoagent.memory.living_memory import LifeRules
 
     fades_by_kind = (settings.memory_life or ("source" if settings.hierarchical else "kinds")) == "kinds"
+    base, grain = (settings.memory_ticks, 1.0) if in_ticks else (settings.memory_fade_days * DAY, MINUTE)
     return LifeRules(
-        base=settings.memory_ticks if in_ticks else settings.memory_fade_days * DAY,
-        growth=settings.memory_growth,
-        cap=settings.memory_levels,
-        lives=LIVES if fades_by_kind else {},
-        pushed_is_use=not fades_by_kind,
-        grain=1.0 if in_ticks else MINUTE,
-    )
+        base=base, growth=settings.memory_growth, cap=settings.memory_levels, grain=grain,
+        lives=LIVES if fades_by_kind else {}, pushed_is_use=not fades_by_kind,
+    )  # fmt: skip
 
 
 def _living_memory(

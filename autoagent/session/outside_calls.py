@@ -218,19 +218,12 @@ def _run_service(session: Session, over: str, started_by: str) -> Iterator[CallS
 
 
 def _describe_start(settings: Settings, registry: Registry, session: Session, over: str) -> RunStarted:
+    task = Task(over, "commands for other agents", (Goal(f"Run the commands that other agents call over {over}"),))
     return RunStarted(
-        version=__version__,
-        task=Task(over, "commands for other agents", (Goal(f"Run the commands that other agents call over {over}"),)),
-        model="",
-        window=WINDOW,
-        reply_tokens=0,
-        system="",
-        system_tokens=0,
-        asking="tools",
-        commands=tuple(spec.name for spec in registry.specs),
-        workspace=str(settings.workspace.absolute()),
-        settings=logged_settings(settings, session=session),
-    )
+        version=__version__, task=task, model="", window=WINDOW, reply_tokens=0, system="", system_tokens=0,
+        asking="tools", commands=tuple(spec.name for spec in registry.specs),
+        workspace=str(settings.workspace.absolute()), settings=logged_settings(settings, session=session),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,25 +185,15 @@ def describe(
         # counted in the form in which the tools are sent
         tokens += count(json.dumps(command_schema.tools(specs, thoughts), separators=(",", ":")))
     kind = partial(Changed, what=change) if change else Resumed if earlier_start else RunStarted
+    room = min(settings.reply_tokens, model.window // 2) or reply_tokens(model.window)
     start: RunStarted = kind(
-        version=__version__,
-        task=task,
-        model=model.name,
-        host=settings.host,
-        window=model.window,
-        reply_tokens=min(settings.reply_tokens, model.window // 2) or reply_tokens(model.window),
-        context=settings.context,
-        cached_part=model.price.cached_part if model.price else 0.0,
-        system=system,
-        system_tokens=tokens,
-        asking=asking,
-        native=native,
-        prompt_style=style.name,
+        version=__version__, task=task, model=model.name, host=settings.host, window=model.window, reply_tokens=room,
+        context=settings.context, cached_part=model.price.cached_part if model.price else 0.0, system=system,
+        system_tokens=tokens, asking=asking, native=native, prompt_style=style.name,
         commands=tuple(spec.name for spec in registry.specs),
         workspace=earlier_start.workspace if earlier_start else str(settings.workspace.absolute()),
-        settings=logged_settings(settings, earlier_start),
-        limits=dataclasses.asdict(limits_of(settings, task)),
-    )
+        settings=logged_settings(settings, earlier_start), limits=dataclasses.asdict(limits_of(settings, task)),
+    )  # fmt: skip
     _check_room(start, count)
     return start
 
@@ -260,10 +250,6 @@ def limits_of(settings: Settings, task: Task) -> RunLimits:
     """Return the ceilings of a run. A budget given by a flag or variable takes precedence over that of the task."""
     commands = settings.continuous_limit if settings.continuous else 0
     return RunLimits(
-        usd=settings.budget or task.budget,
-        tokens=settings.max_tokens,
-        seconds=settings.max_seconds,
-        commands=commands,
-        requests=requests_for(commands),
-        deadline=settings.deadline,
-    )
+        usd=settings.budget or task.budget, tokens=settings.max_tokens, seconds=settings.max_seconds,
+        commands=commands, requests=requests_for(commands), deadline=settings.deadline,
+    )  # fmt: skip

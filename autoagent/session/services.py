@@ -102,10 +102,9 @@ def open_context(
 
     Raises SettingsError, SetupError, StateError if something cannot be opened.
     """
-    mask = build.mask_of(settings)
+    mask, python = build.mask_of(settings), settings.python or sys.executable
     thinking, summarising = (build.ModelCaller(model, mask, budget) for model in models)
     ranking = build.ModelCaller(parts.ranker, mask, budget) if parts.ranker else None
-    python = settings.python or sys.executable
     with (
         closing(open_agent_memory(settings, parts, say, ranking)) as memory,
         closing(open_sandbox(settings, workspace)) as sandbox,
@@ -114,40 +113,24 @@ def open_context(
         costs = ReportedCosts()
         metered = (thinking, summarising, *([ranking] if ranking else []))
         yield Context(
-            workspace,
-            hooked_memory(memory),
-            ask,
-            complete=thinking,
-            summarise=summarising,
+            workspace, hooked_memory(memory), ask, complete=thinking, summarise=summarising,
             take_usage=lambda: sum((service.take_usage() for service in metered), costs.take_usage()),
-            spend=costs.add,
-            progress=say,
-            origin=lambda: guard.origin,
-            mask=mask,
-            sandbox=sandbox,
-            python=python,
+            spend=costs.add, progress=say, origin=lambda: guard.origin, mask=mask, sandbox=sandbox, python=python,
             shell_rule=shell_rule(settings, workspace.root, search_path(python), all_names()),
-            web=open_web(settings),
-            setting=partial(getattr, settings),
-        )
+            web=open_web(settings), setting=partial(getattr, settings),
+        )  # fmt: skip
 
 
 def open_sandbox(settings: Settings, workspace: Workspace) -> Sandbox:
     """Open the sandbox for this workspace. Raises SetupError if the requested one does not work here."""
     limits = ProcessLimits(
-        seconds=settings.sandbox_seconds,
-        memory_bytes=settings.sandbox_memory * MB,
-        processes=settings.sandbox_processes,
-        file_bytes=settings.sandbox_file * MB,
-    )
+        seconds=settings.sandbox_seconds, memory_bytes=settings.sandbox_memory * MB,
+        processes=settings.sandbox_processes, file_bytes=settings.sandbox_file * MB,
+    )  # fmt: skip
     return programs.open_sandbox(
-        workspace,
-        limits,
-        kind=settings.sandbox,
-        required=settings.require_sandbox,
-        network=settings.sandbox_network,
+        workspace, limits, kind=settings.sandbox, required=settings.require_sandbox, network=settings.sandbox_network,
         python=settings.python,
-    )
+    )  # fmt: skip
 
 
 def report_browser(settings: Settings, say: Callable[[str], None]) -> None:

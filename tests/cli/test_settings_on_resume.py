@@ -17,16 +17,14 @@ def begun(home: Home, server: ScriptedServer, *flags: str, env: dict[str, str] |
     return done
 
 
-@pytest.mark.parametrize("where", ["the environment", ".env", "the user's config", "a flag"])
+@pytest.mark.parametrize("where", ["the environment", ".env", ".config/autoagent/config.yaml", "a flag"])
 def test_a_ceiling_that_the_user_sets_now_holds_over_the_kept_one(
     served: Home, server: ScriptedServer, where: str
 ) -> None:
     assert begun(served, server, "--max-tokens", "90000").code == 4
     env = {"AUTOAGENT_MAX_TOKENS": "2000"} if where == "the environment" else {}
-    if where == ".env":
-        served.write(".env", "AUTOAGENT_MAX_TOKENS=2000\n")
-    elif where == "the user's config":
-        served.write(".config/autoagent/config.yaml", "max_tokens: 2000\n")
+    if where.startswith("."):
+        served.write(where, "AUTOAGENT_MAX_TOKENS=2000\n" if where == ".env" else "max_tokens: 2000\n")
     flags = ("--max-tokens", "2000") if where == "a flag" else ()
     stopped = served.run("resume", "-c", *flags, env=env)
     assert stopped.code == 7, stopped.text
