@@ -61,20 +61,20 @@ def test_each_layer_wins_over_the_one_below_and_is_named_as_origin(tmp_path: Pat
     }
 
 
-def test_a_flag_that_was_not_given_sets_nothing(tmp_path: Path) -> None:
+def test_a_flag_that_was_not_given_sets_nothing_and_a_wrong_value_is_named_by_its_flag(tmp_path: Path) -> None:
     env = {"AUTOAGENT_COMMANDS": "files, system", "PLAIN_OUTPUT": "on"}
     flags = {"commands": (), "plain_output": None, "json": True, "demo": None}
     settings = loaded(tmp_path, flags, env).settings
-    assert settings.commands == ("files", "system")
-    assert settings.plain_output is True
+    assert (settings.commands, settings.plain_output) == (("files", "system"), True)
+    with pytest.raises(SettingsError, match=r"^--use-memory: pinecone is not supported any more"):
+        loaded(tmp_path, {"memory_backend": "pinecone"})
 
 
 def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
     write(tmp_path / ".env", "OPENAI_BASE_URL=\nTEMPERATURE=0.5\n")
     env = {"OPENAI_BASE_URL": "", "OPENAI_API_BASE_URL": " ", "TEMPERATURE": ""}
     settings = loaded(tmp_path, env=env).settings
-    assert settings.openai_base_url == ""
-    assert settings.temperature == 0.5
+    assert (settings.openai_base_url, settings.temperature) == ("", 0.5)
 
 
 def test_autogpts_older_names_are_read_and_the_newer_one_wins(tmp_path: Path) -> None:
@@ -263,10 +263,8 @@ def test_what_is_trusted_counts_but_the_sandbox_never(tmp_path: Path) -> None:
 
     found = load({}, {}, tmp_path, tmp_path / "none", trusts=trusts)
     assert (found.settings.python, found.settings.sandbox, found.settings.authorise_command_key) == ("./x", "auto", "y")
-    assert [(untrusted.location, untrusted.never) for untrusted in found.untrusted] == [
-        (".env:2 AUTOAGENT_SANDBOX", True),
-        (".env:3 AUTHORISE_COMMAND_KEY", False),
-    ]
+    left_out = [(untrusted.location, untrusted.never) for untrusted in found.untrusted]
+    assert left_out == [(".env:2 AUTOAGENT_SANDBOX", True), (".env:3 AUTHORISE_COMMAND_KEY", False)]
     assert len({untrusted.mark for untrusted in seen}) == 2
 
 
@@ -502,8 +500,3 @@ def test_prompt_settings_under_autogpts_and_under_our_name(tmp_path: Path) -> No
 def test_broken_prompt_settings_are_named(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(SettingsError, match=complaint):
         read_prompt_settings(write(tmp_path / "p.yaml", text))
-
-
-def test_a_wrong_value_of_a_flag_is_named_by_the_flag(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"^--use-memory: pinecone is not supported any more"):
-        load({"memory_backend": "pinecone"}, {}, tmp_path, tmp_path / "none")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from driver import FINISH, GOAL, NEXT, Home
 from server import ScriptedServer, command
@@ -12,10 +10,6 @@ from test_session import QUESTION, opened
 POEM = command("write_to_file", filename="poem.txt", text="Roses are red.\n")
 GERMAN = command("write_to_file", filename="gedicht.txt", text="Rosen sind rot.\n")
 FLAGS = ("-m", "none")
-
-
-def workspace(home: Home) -> Path:
-    return home.folder / "autoagent_workspace"
 
 
 def finished(home: Home, server: ScriptedServer, *more: str) -> str:
@@ -37,7 +31,7 @@ def test_after_the_end_a_new_wish_goes_on_in_the_same_run(served: Home, server: 
     assert session.screen.count("NAME:") == 1, "what stays as it was is not shown again"
     assert "1. now translate it" in session.screen
     assert len(served.runs) == 1 and goals(served) == ["now translate it"]
-    assert {path.name for path in workspace(served).iterdir()} == {"poem.txt", "gedicht.txt"}
+    assert {path.name for path in (served.folder / "autoagent_workspace").iterdir()} == {"poem.txt", "gedicht.txt"}
     asked = server.requests[3].prompt
     assert "poem.txt" in asked, "it knows what it did"
     assert "The user goes on. Goals so far: 1. Do the thing. Goals now: 1. now translate it" in asked
