@@ -54,7 +54,7 @@ class FleetGroup(click.Group):
 
 def run_fleet(ctx: click.Context, tasks: Path | bytes | None, out: Path | None, flags: dict[str, Any]) -> None:
     """Lead a fleet to its end, and exit."""
-    from autoagent.fleet.fleet import Fleet
+    from autoagent.fleet.fleet_run import Fleet
 
     as_json = bool(flags.pop("json_output", False))
     with Fleet(tasks, out=out or "", json=as_json, events=as_json, **flags) as fleet:
@@ -202,7 +202,7 @@ def worker_command(
     @click.pass_context
     def worker(ctx: click.Context, descriptor: int, folder: str) -> None:
         """Run the orders of a fleet's head over an inherited socket. FOLDER is the run's local folder, if any."""
-        from autoagent.fleet.worker import join_fleet
+        from autoagent.fleet.fleet_worker import join_fleet
 
         with join_fleet(descriptor, folder) as order:
             flags = {**(ctx.obj or {}), **order["given"]}

@@ -36,11 +36,10 @@ from autoagent.session.earlier_runs import (
     session_of_run,
 )
 from autoagent.session.plan import open_parts, plan_run
-from autoagent.session.run_end import Leg, next_wish, report_failure_as_event
 from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import is_task, merge_flags, resume_flags, run_ids_here
-from autoagent.subcommands.task_flags import TASK_FLAGS, check_flags, task_of_run
+from autoagent.subcommands.running import TASK_FLAGS, Leg, check_flags, next_wish, report_failure_as_event, task_of_run
 from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.console import Console
 from autoagent.text.figures import ago

@@ -22,13 +22,19 @@ from autoagent.session import build
 from autoagent.session.attachments import with_piped_input
 from autoagent.session.load import AS_WISH
 from autoagent.session.plan import open_parts, plan_run
-from autoagent.session.run_end import Leg, next_wish, report_failure_as_event
 from autoagent.session.run_parts import open_run_parts
 from autoagent.session.session import Session, claimed_state, one_line, save_task, save_variables
 from autoagent.session.task_file import is_saved, read_task
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import merge_flags, run_flags
-from autoagent.subcommands.task_flags import check_flags, goals_of_flags, without_budget
+from autoagent.subcommands.running import (
+    Leg,
+    check_flags,
+    goals_of_flags,
+    next_wish,
+    report_failure_as_event,
+    without_budget,
+)
 from autoagent.terminal import setup_wizard
 from autoagent.terminal.answers import ClickTerminal
 from autoagent.terminal.console import Console

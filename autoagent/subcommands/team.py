@@ -13,10 +13,9 @@ from autoagent.core.memory import PRIVATE, Origin
 from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.attachments import PIPED, Attachments, with_piped_input
-from autoagent.session.run_end import report_failure_as_event
 from autoagent.session.session import Session, checks_of_team, claimed_state
 from autoagent.subcommands.flags import merge_flags, team_flags
-from autoagent.subcommands.task_flags import check_flags
+from autoagent.subcommands.running import check_flags, report_failure_as_event
 from autoagent.teams.message import Message
 from autoagent.terminal.answers import ClickTerminal
 

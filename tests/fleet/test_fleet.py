@@ -39,7 +39,7 @@ from server import Fault, Reply, ScriptedServer, command
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.model import Price, Usage
 from autoagent.fleet import Fleet
-from autoagent.fleet.fleet import variables_of
+from autoagent.fleet.fleet_run import variables_of
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
 from autoagent.fleet.metered_model import MeteredModel
 
