@@ -31,12 +31,12 @@ PACKAGE = ROOT / "autoagent"
 APART = ("fleet", "web")  # rooms whose lines, and those of their tests, are not counted with the others
 
 BOUNDS: Mapping[str, float] = {
-    "lines of autoagent/": 46_300,
-    "lines of tests/": 41_310,
+    "lines of autoagent/": 45_920,
+    "lines of tests/": 39_960,
     "arrows that point up": 0,
     "circles of modules": 0,
-    "functions of one statement": 878,
-    "private functions called once": 495,
+    "functions of one statement": 836,
+    "private functions called once": 427,
     "Protocols": 14,
     "files under 50 lines": 10,
     "file names that recur": 12,

@@ -262,7 +262,7 @@ OTHER_MEANINGS = {
     "session/diagnosis": {"none"},  # no terminal
     "cli": {"demo", "replay"},  # a flag, a subcommand
     "fleet/command_line": {"local"},  # an engine
-    "fleet/fleet": {"auto", "local"},  # an address of a cluster, an engine
+    "fleet/fleet_run": {"auto", "local"},  # an address of a cluster, an engine
     "fleet/ray_engine": {"auto"},
     "session/permissions": {"none"},  # an empty list
     "session/autogpt": {"local"},  # where files are stored
