@@ -658,7 +658,10 @@ class Asks(Action):
         return " ".join(await asyncio.gather(*(self._aask(f"What is {letter}?") for letter in "abc")))
 
 
-def test_questions_of_a_turn_are_asked_side_by_side(place: Path, server: ScriptedServer) -> None:
+def test_questions_of_a_turn_are_asked_side_by_side(
+    place: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SMART_LLM", "gpt-4o-mini")  # which has a price
     together = threading.Barrier(3, timeout=60)
 
     def answer(request: Request) -> Reply:
@@ -682,6 +685,9 @@ def test_questions_of_a_turn_are_asked_side_by_side(place: Path, server: Scripte
     asyncio.run(team.run(1, resume=run))
     assert team.env.history.get()[-1].content == "a b c"
     assert len(server.requests) - before == 2, "what was answered is not asked again"
+    asyncio.run(team.run(1, resume=run))
+    costs = [event.usage.cost or 0.0 for event in log_of(place) if isinstance(event, Answered)]
+    assert team.spent == pytest.approx(sum(costs)) and all(costs), "what it had spent before counts once"
 
 
 def test_an_output_may_be_a_pydantic_class(place: Path, server: ScriptedServer) -> None:

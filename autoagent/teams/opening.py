@@ -104,7 +104,9 @@ def run_in_program(team: Team, n_round: int, resume: str, flags: Mapping[str, An
     team_run = plan.team_run
     assert team_run is not None
     assert team_run.outcome is not None
-    team.spent += console.stats.usage.cost or 0.0
+    stats = console.stats
+    team.spent_by_run[stats.run] = stats.usage.cost or 0.0  # also what the run had spent before it was resumed
+    team.spent = sum(team.spent_by_run.values())
     if team_run.error is not None:
         raise team_run.error
     if team_run.outcome.status == Status.BUDGET:

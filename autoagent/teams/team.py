@@ -33,7 +33,8 @@ class Team:
         self.env = env or Environment()
         self.investment = investment
         self.idea = ""
-        self.spent = 0.0
+        self.spent = 0.0  # USD in all runs
+        self.spent_by_run: dict[str, float] = {}
         self.definition: dict[str, Any] = {}
         self.hire(roles)
         if idea:
