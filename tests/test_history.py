@@ -254,6 +254,13 @@ def test_a_native_call_with_too_many_arguments_keeps_its_name_and_is_json() -> N
     assert (shown.name, json.loads(shown.arguments)) == ("analyze_code", {"thoughts": ["t"]})
 
 
+def test_a_written_call_shows_each_thought_in_its_place() -> None:
+    written = '{"thoughts": {"speak": "Hello", "text": "I read."}, "command": {"name": "read_file", "args": {}}}'
+    history = begun([Rejected(step=1, text=written, problem="no arguments", usage=Usage())], **NATIVE)
+    shown = history.messages[1].calls[0]
+    assert json.loads(shown.arguments) == {"thoughts": ["I read.", "", "", "", "Hello"]}
+
+
 def test_a_run_asked_by_tools_that_does_not_say_native_shows_its_calls_as_text() -> None:
     """So an older program did, whose logs have to explain their prompts."""
     history = begun(did(1, "read_file", "", Thoughts("t", "r"), filename="a")[:1], asking="tools")

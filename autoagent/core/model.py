@@ -208,10 +208,11 @@ def parse_written_call(text: str) -> tuple[str, Mapping[str, Any], Mapping[str, 
     name, args = (command.get("name"), command.get("args")) if isinstance(command, dict) else (None, None)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(args, dict) or "thoughts" in args:
         return None
-    thoughts = reply.get("thoughts")
-    if isinstance(thoughts, list):
-        thoughts = dict(zip(Thoughts.__dataclass_fields__, thoughts, strict=False))
-    return name, thoughts if isinstance(thoughts, dict) else {}, args
+    thoughts, names = reply.get("thoughts"), list(Thoughts.__dataclass_fields__)
+    if isinstance(thoughts, dict):  # a call lists them by position
+        count = max((number for number, name in enumerate(names, 1) if name in thoughts), default=0)
+        thoughts = [thoughts.get(name, "") for name in names[:count]]
+    return name, dict(zip(names, thoughts, strict=False)) if isinstance(thoughts, list) else {}, args
 
 
 def call_as_text(call: ToolCall) -> str:
