@@ -129,12 +129,14 @@ def test_a_goal_that_is_given_up_is_not_judged_and_the_run_ends_unmet(bench: Ben
 
 def test_a_goal_that_is_given_up_stays_so_though_it_was_found_met_before(bench: Bench) -> None:
     def judge(shown: str) -> str:
-        goals = [{"n": 1, "verdict": "met", "evidence": "a.txt"}, {"n": 2, "verdict": "not met", "why": "No."}]
-        return json.dumps({"goals": goals})
+        goals = [{"n": "1", "verdict": "met", "evidence": "a.txt"}, {"n": "2", "verdict": "not met", "why": "No."}]
+        return f'I answer as {{"goals": []}} says: {json.dumps({"goals": goals})}'
 
     model = ScriptedModel([WRITE, DONE, say("task_complete", reason="Not so.", unmet=[1])])
     model.judges = judge
-    assert ran(bench, model, goals=(Goal("Write a.txt"), Goal("Be kind")))[:2] == ("unmet", ["unmet", "claimed"])
+    status, stand, events = ran(bench, model, goals=(Goal("Write a.txt"), Goal("Be kind")))
+    assert (status, stand) == ("unmet", ["unmet", "claimed"])
+    assert [one.why for one in of_type(events, Verified)[0].verdicts] == ["", "No."]
 
 
 @pytest.mark.parametrize("unmet", [[3], [0], [-1], []])

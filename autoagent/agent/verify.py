@@ -147,17 +147,17 @@ class Verification:
 
 
 def _claims_by_goal(text: str, numbers: Sequence[int]) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the model's claim about each goal from the answer's first JSON object with goals, or an empty one."""
+    """Return the model's claim about each goal from the first JSON object with goals in its answer, or an empty one."""
     claims: Any = []
     for brace in islice(re.finditer(r"\{", text), MAX_BRACES):  # a model may think aloud before it answers
         with suppress(ValueError):
             claims = read_object(text, brace.start())[0].get("goals")
-            if isinstance(claims, list):
+            if isinstance(claims, list) and claims:
                 break
     valid = [claim for claim in claims if isinstance(claim, dict)] if isinstance(claims, list) else []
-    by_goal = {claim["n"]: claim for claim in valid if isinstance(claim.get("n"), int)}
+    by_goal = {str(claim.get("n")): claim for claim in valid}  # without a schema, a model may quote the number
     default = valid[0] if len(valid) == len(numbers) == 1 else {}
-    return [(number, by_goal.get(number + 1) or default) for number in numbers]
+    return [(number, by_goal.get(str(number + 1)) or default) for number in numbers]
 
 
 def _judge_claim(number: int, claim: Mapping[str, Any], proof: str, text: str) -> GoalVerdict:
