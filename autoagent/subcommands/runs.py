@@ -65,6 +65,8 @@ def show(
         raise click.UsageError("--export takes a file that ends in .md or .html.")
     if export is not None and (as_json or prompt):
         raise click.UsageError("--export cannot be used with --json or --prompt.")
+    if prompt and (as_json or full):
+        raise click.UsageError("--prompt cannot be used with --json or --full.")
     if export is not None and step is not None and export.endswith(".html"):
         raise click.UsageError("FILE.html holds the whole run; leave out --step.")
     settings = Session.read(ctx.obj).settings

@@ -58,6 +58,8 @@ def test_a_run_is_handed_on_as_a_file_that_needs_nothing_else(served: Home, run:
     assert served.run("show", run, "--export", "run.pdf").code == 2
     for flags in (("run.md", "--json"), ("run.md", "--prompt", "--step", "1"), ("run.html", "--step", "1")):
         assert served.run("show", run, "--export", *flags).code == 2
+    for flag in ("--json", "--full"):
+        assert served.run("show", run, "--prompt", "--step", "1", flag).code == 2
 
 
 def test_a_code_block_of_a_file_does_not_end_the_block_around_the_run(served: Home, server: ScriptedServer) -> None:
