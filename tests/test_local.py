@@ -308,19 +308,25 @@ def test_a_damaged_header_is_read_to_an_end(gguf: Path, tmp_path: Path, seed: in
     assert damage(file) in ("", "its header cannot be read") or damage(file).startswith("it ends after ")
 
 
-def test_without_the_runtime_the_line_says_what_to_install(gguf: Path) -> None:
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_without_the_runtime_the_line_says_what_to_install(gguf: Path, tmp_path: Path, is_installed: bool) -> None:
+    (tmp_path / "xllamacpp.py").write_text("raise ImportError('libgomp.so.1')")
     code = f"""
         import sys
         from pathlib import Path
-        sys.modules["xllamacpp"] = None
+        if {is_installed}:
+            sys.path.insert(0, {str(tmp_path)!r})
+        else:
+            sys.modules["xllamacpp"] = None
         from autoagent.models.local.llama import LocalModel
         try:
             LocalModel(Path({str(gguf)!r})).preload()
         except Exception as error:
             print(error)
     """
-    line = 'The runtime of the embedded model is not installed. Install it: pip install "autoagent[local]"\n'
-    assert run(code).stdout == line
+    missing = 'is not installed. Install it: pip install "autoagent[local]"'
+    problem = "cannot be loaded: libgomp.so.1" if is_installed else missing
+    assert run(code).stdout == f"The runtime of the embedded model {problem}\n"
 
 
 # The real model --------------------------------------------------------------------------------------------------

@@ -85,6 +85,9 @@ class LocalModel:
             self._server = self._worker.submit(self._load)
         try:
             self._server.result()
+        except ImportError as error:
+            self._server = None
+            raise SetupError(f"The runtime of the embedded model cannot be loaded: {error}") from error
         except (RuntimeError, ValueError) as error:  # the runtime gives no details; the vocabulary cannot be read
             self._server = None
             raise SetupError(
