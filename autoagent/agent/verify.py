@@ -100,7 +100,10 @@ class Verification:
         return verdicts
 
     def _judge_by_tests(self, number: int, evidence: Evidence, fault: str) -> GoalVerdict:
-        """Judge without a model: a goal is met if all failed tests pass now, and it names one or is the only goal."""
+        """Judge without a model: a goal is met if every test that failed before the work passes now, unchanged.
+
+        It must name one of them, or be the only goal.
+        """
         goals, draft_result = self._state.start.task.goals, self._state.work.draft_result
         failed_paths = draft_result.failed if draft_result else ()
         if fault:

@@ -147,21 +147,21 @@ FILE = PromptStyle("file", writes_file=True)
 
 STYLES: dict[str, PromptStyle] = {style.name: style for style in (FULL, BRIEF, FILE)}
 
-SMALL = 4e9  # parameters; models with fewer get the brief style
+SMALL_MODEL_PARAMETERS = 4e9  # models with fewer get the brief style
 
 
 def style_for(parameters: float | None, name: str = "", *, blocks: bool = False) -> PromptStyle:
     """Return the style for a model. `parameters` is None if unknown, and `name` is the user's setting."""
-    if name == "brief" or (not name and parameters is not None and parameters < SMALL):
+    if name == "brief" or (not name and parameters is not None and parameters < SMALL_MODEL_PARAMETERS):
         return BRIEF_BLOCKS if blocks else BRIEF
     return FULL
 
 
 SMALL_WINDOW = 16_000  # tokens; below this, every offered command costs history
 
-CORE = 300  # maximum tokens of core memories per prompt
+MAX_CORE_TOKENS = 300  # of core memories in each prompt
 
-_CLOSING_TOKENS = 100  # of the last part other than goals and memories: clock, question, titles, message marks
+_CLOSING_TOKENS = 100  # for the rest of the last message: clock, question, titles, message marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
     """Divide the window. All arguments are in tokens. `history` may come out negative; the caller checks."""
     recollections = max(96, min(window // 32, 1200))
     standing = max(96, min(window // 40, 600))
-    core = min(CORE, max(96, window // 32))
+    core = min(MAX_CORE_TOKENS, max(96, window // 32))
     history = window - reply - system - goals - recollections - core - standing - _CLOSING_TOKENS
     return Shares(history, recollections // 2, standing, recollections // 2, core)
 

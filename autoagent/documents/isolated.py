@@ -23,7 +23,7 @@ MAX_BYTES = 2_000_000_000  # of address space; libraries reserve more than they 
 _READERS = {"html": "html", "pdf": "pdf", "docx": "office", "xlsx": "office"}
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
-    "from autoagent.documents import isolated; isolated.answer(sys.argv[2], sys.argv[3])"
+    "from autoagent.documents import isolated; isolated.read_in_child(sys.argv[2], sys.argv[3])"
 )
 
 
@@ -45,16 +45,16 @@ def read(kind: str, data: bytes, url: str) -> DocumentText:
     except (OSError, ValueError) as error:  # no memory for a process, a NUL in the address
         raise UnreadableDocument(f"could not be read: {error}.") from error
     try:
-        answer = json.loads(process.stdout)
+        fields = json.loads(process.stdout)
     except ValueError:
         raise UnreadableDocument(f"broke its reader (status {process.returncode}).") from None
-    if "problem" in answer:
-        raise UnreadableDocument(answer["problem"])
-    links = tuple(Link(**link) for link in answer.pop("links"))
-    return DocumentText(**answer, links=links)
+    if "problem" in fields:
+        raise UnreadableDocument(fields["problem"])
+    links = tuple(Link(**link) for link in fields.pop("links"))
+    return DocumentText(**fields, links=links)
 
 
-def answer(kind: str, url: str) -> None:
+def read_in_child(kind: str, url: str) -> None:
     """Read the document from standard input in the separate process, and write text or problem to standard output."""
     try:
         for resource_id, limit in ((resource.RLIMIT_CPU, int(MAX_SECONDS)), (resource.RLIMIT_AS, MAX_BYTES)):

@@ -272,7 +272,7 @@ def _worker_builder(plan: RunPlan, boundaries: Boundaries, parts: MemoryParts) -
     programs end with it.
     """
     from autoagent.loop import Agent
-    from autoagent.session.plan import describe
+    from autoagent.session.plan import start_event
     from autoagent.session.services import open_context
 
     settings, registry, console = plan.settings, plan.registry, plan.console
@@ -292,7 +292,7 @@ def _worker_builder(plan: RunPlan, boundaries: Boundaries, parts: MemoryParts) -
         if own_workspace is not boundaries.workspace:
             own_tainted = TaintedFiles(settings.state_dir / "taint.jsonl", own_workspace.root)
             own_tainted.inherit(boundaries.workspace.root, (), 0)
-        description = describe(worker.task, settings, worker_model, worker_registry, worker.state.start, plan.texts)
+        start = start_event(worker.task, settings, worker_model, worker_registry, worker.state.start, plan.texts)
         limits = dataclasses.asdict(worker.budget.limits)
         guard = ExfiltrationGuard(own_tainted, specs, network=settings.sandbox_network, origin=worker.task_origin)
         models = worker_model, worker_model
@@ -301,7 +301,7 @@ def _worker_builder(plan: RunPlan, boundaries: Boundaries, parts: MemoryParts) -
         ) as context:
             worker.when_stopped(context.sandbox.close)
             worker.when_undone = guard.add
-            start = replace(description, workspace=str(own_workspace.root), limits=limits)
+            start = replace(start, workspace=str(own_workspace.root), limits=limits)
             mailbox, inbox = worker.mailbox, Inbox(worker.mailbox.take, worker.mailbox.close)
             context = replace(context, run=f"{worker.log.run}:{worker.key}", agents=mailbox, pause=mailbox.pause)
             tools = Tools(worker_registry, context, open_snapshots(settings.state_dir, own_workspace), inbox)

@@ -44,15 +44,16 @@ def allowed_commands(place: Place, offer: Offer, warn: Callable[[str], None]) ->
 
 
 def allow_at_once(place: Place, offer: Offer) -> tuple[int, bool]:
-    """Show all commands that need permission, and allow them, asking first at a terminal. Return how many, and whether.
+    """Show all commands that need permission, and allow them, asking first at a terminal.
 
-    Raises SettingsError if the input has ended, or the answer cannot be saved.
+    Return how many needed it, and whether they have it now. Raises SettingsError if the input has ended, or the answer
+    cannot be saved.
     """
     new, is_allowed = waiting(place, offer), True
     try:
         if new and sys.stdin.isatty():
             is_allowed = _ask_permission(place, offer, new)
-        else:
+        else:  # the command line itself is the permission
             for line in _describe(place, offer, new):
                 echo(line)
     except EOFError:

@@ -1,4 +1,4 @@
-"""Plan a run from a session and a task."""
+"""Plan a run: its first event, model, commands and limits, before anything is written."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class RunPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ExternalParts:
     """The external parts of a run: the folder's texts, the extensions and their commands."""
 
     texts: FolderTexts
@@ -96,19 +96,21 @@ class Parts:
 
 
 @contextmanager
-def open_parts(session: Session, console: Console, extensions: RunParts | None = None) -> Iterator[Parts]:
+def open_external_parts(
+    session: Session, console: Console, extensions: RunParts | None = None
+) -> Iterator[ExternalParts]:
     """Open and close the parts that the folder and the user add to a run. Raises SettingsError, SetupError."""
     with ExitStack() as stack:
         extensions = extensions or stack.enter_context(open_run_parts(session, console.say, console.warn))
         commands = extensions.commands(console.say, console.warn)
         texts = folder_texts(session.place, console.say)
-        yield Parts(texts, (*commands, *texts.commands), extensions)
+        yield ExternalParts(texts, (*commands, *texts.commands), extensions)
 
 
 def plan_run(
     session: Session,
     console: Console,
-    parts: Parts,
+    parts: ExternalParts,
     model: Model,
     task: Task,
     earlier_start: RunStarted | None = None,
@@ -119,13 +121,13 @@ def plan_run(
     guidance = load_guidance(settings)
     if settings.prompt_settings_file and not session.is_named("prompt_settings_file"):
         console.say(f"The agent is told what {settings.prompt_settings_file} says.")
-    shaped_task, guidance, added_commands = shape(parts.extensions, task, guidance)
+    shaped_task, guidance, added_commands = apply_extensions(parts.extensions, task, guidance)
     task = task if earlier_start else shaped_task  # that of a resumed run was shaped when it began
     extra_commands = (*parts.commands, *added_commands)
     with console.busy(f"asking {model.name} what it can do"):  # on the first run with it
         registry = build.open_registry(settings, model, attended=attended, extras=extra_commands)
         own_registry = build.own_registry(registry, settings)
-        start = describe(task, settings, model, own_registry, earlier_start, parts.texts, guidance)
+        start = start_event(task, settings, model, own_registry, earlier_start, parts.texts, guidance)
     start = replace(start, settings=logged_settings(settings, earlier_start, session))
     if not earlier_start:
         build.report_selection(registry, settings, model.window, console.say, extra_commands)
@@ -136,7 +138,7 @@ def plan_run(
     )  # fmt: skip
 
 
-def shape(extensions: RunParts, task: Task, guidance: Guidance) -> tuple[Task, Guidance, Sequence[Command]]:
+def apply_extensions(extensions: RunParts, task: Task, guidance: Guidance) -> tuple[Task, Guidance, Sequence[Command]]:
     """Return the task and the guidance as changed by the extensions, and the commands that they add."""
     lists = ("constraints", "resources", "best_practices")
     goals = {goal.text: goal for goal in task.goals}
@@ -156,7 +158,7 @@ def load_guidance(settings: Settings) -> Guidance:
     return Guidance(**user_lists)
 
 
-def describe(
+def start_event(
     task: Task,
     settings: Settings,
     model: Model,

@@ -80,7 +80,7 @@ class BuiltPrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Traced(BuiltPrompt):
+class TracedStep(BuiltPrompt):
     """A step up to its reply.
 
     `registry` has the commands of the run, `offered` those of this step. `reply` is None if none came, and `answered`
@@ -111,7 +111,7 @@ def prompt_of_step(state_dir: Path, run: str, step: int) -> BuiltPrompt:
     return _last_prompt(list(read(state_dir, run, PROMPT_EVENTS, until=step)), step)
 
 
-def trace(logged: Iterable[Event], step: int) -> Traced:
+def trace(logged: Iterable[Event], step: int) -> TracedStep:
     """Fold the events of a run up to the last prompt of a step. Raises StateError like `prompt_of_step`."""
     logged = list(logged)
     built = _last_prompt(logged, step)
@@ -123,7 +123,7 @@ def trace(logged: Iterable[Event], step: int) -> Traced:
         loop_guard.add(event)
         work.add(event)
     replies = [event for event in run_events if isinstance(event, (events.Thought, events.Rejected))]
-    return Traced(
+    return TracedStep(
         built.prompted,
         built.sources,
         next((event for event in replies if event.step == step), None),
@@ -161,7 +161,7 @@ def prompts(logged: Iterable[Event]) -> Iterator[BuiltPrompt]:
             sources[event.agent].add(event)
 
 
-def verify(logged: Iterable[Event]) -> Iterator[tuple[events.Prompted, bool]]:
+def verify_prompts(logged: Iterable[Event]) -> Iterator[tuple[events.Prompted, bool]]:
     """Yield each of the `prompts`, and whether the log reproduces it exactly."""
     for built in prompts(logged):
         yield built.prompted, built.prompt().sha256 == built.prompted.sha256

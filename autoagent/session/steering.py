@@ -21,7 +21,7 @@ from autoagent.registry.models import model_forms
 from autoagent.safety.typed_answers import Steering
 from autoagent.session import build
 from autoagent.session.attachments import Attachments
-from autoagent.session.plan import RunPlan, describe, to_logged
+from autoagent.session.plan import RunPlan, start_event, to_logged
 from autoagent.session.restoring import RunWriter, history_of_run, undo
 from autoagent.settings import Settings
 from autoagent.text.typed_goal import format_goal, parse_and_explain
@@ -226,7 +226,7 @@ class RunSteering:
     def _changed_start(self, task: Task, settings: Settings, model: Model, change: str) -> Changed:
         """Return the event of a change. Raises SettingsError if the prompt leaves no room in the model's window."""
         texts, guidance = self.plan.texts, self.plan.guidance
-        start = describe(task, settings, model, self.registry, self._start, texts, guidance, change)
+        start = start_event(task, settings, model, self.registry, self._start, texts, guidance, change)
         assert isinstance(start, Changed)
         values = to_logged({"model": settings.model, "budget": settings.budget})
         return replace(start, settings={**self._start.settings, **values})

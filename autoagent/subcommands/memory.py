@@ -14,7 +14,7 @@ import click
 
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.memory import USER, RetrievedMemory, plain_sources
-from autoagent.core.model import CORE as CORE_TOKENS
+from autoagent.core.model import MAX_CORE_TOKENS
 from autoagent.session.consent import save_consent
 from autoagent.session.memories import lazy_embedder, open_memory_for_subcommand, print_message, user_memory
 from autoagent.session.permissions import enforce_inside
@@ -216,7 +216,7 @@ def core(ctx: click.Context, as_json: bool) -> None:
     echo_list(
         memories, as_json, _object, _line, "The core is empty; `autoagent memory core add TEXT` adds to it.", _COLUMNS
     )
-    count = core_fitting(memories, CORE_TOKENS, counter(settings.model or settings.smart_llm), time.time())
+    count = core_fitting(memories, MAX_CORE_TOKENS, counter(settings.model or settings.smart_llm), time.time())
     if count < len(memories) and not as_json:
         echo(f"Prompts show the first {count} of {len(memories)}; there is no room for the others.", err=True)
 

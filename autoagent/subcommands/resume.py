@@ -35,7 +35,7 @@ from autoagent.session.earlier_runs import (
     report_lost_events,
     session_of_run,
 )
-from autoagent.session.plan import open_parts, plan_run
+from autoagent.session.plan import open_external_parts, plan_run
 from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import is_task, merge_flags, resume_flags, run_ids_here
@@ -164,7 +164,7 @@ def _resume(
     console.has_shown_run = again
     with (
         EventLog.open(settings.state_dir, run, mask=build.mask_of(settings), accept_truncated=step is not None) as log,
-        open_parts(session, console) as parts,
+        open_external_parts(session, console) as parts,
     ):
         log.on_replay(console.pass_over)
         if step is not None:
@@ -189,7 +189,7 @@ def _resume(
 
 
 def _resume_team(session: Session, run: str, run_start: RunStarted, step: int | None) -> int:
-    from autoagent.teams.opening import plan_of_run
+    from autoagent.teams.launch import plan_of_run
     from autoagent.teams.team_file import change_warning, team_of_run
 
     if step is not None:
@@ -288,7 +288,7 @@ def _fork(session: Session, run: str, step: int, shared: list[Event], feedback: 
         branch = _Branch(run, step, shared, run_start, moved_start, session, console, cleanup)
         if "team" in run_start.settings:
             return Leg("", _fork_team(branch, feedback))
-        with open_parts(session, console) as parts:
+        with open_external_parts(session, console) as parts:
             replies_used = count_replies(settings, run, step)
             model = parts.extensions.model(lambda: build.open_model(settings, console, replies_used))
             task = task_of_run(run_start, session.flags, console.say)
@@ -301,8 +301,8 @@ def _fork(session: Session, run: str, step: int, shared: list[Event], feedback: 
 
 def _fork_team(branch: _Branch, feedback: str | None) -> int:
     """Continue a team from the end of a round, with the user's message to all roles."""
+    from autoagent.teams.launch import TeamPlan
     from autoagent.teams.message import Message
-    from autoagent.teams.opening import TeamPlan
     from autoagent.teams.team_file import team_of_run
 
     team = team_of_run(branch.run, branch.run_start)

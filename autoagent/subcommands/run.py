@@ -21,7 +21,7 @@ from autoagent.registry.plugins import plugins
 from autoagent.session import build
 from autoagent.session.attachments import with_piped_input
 from autoagent.session.load import AS_WISH
-from autoagent.session.plan import open_parts, plan_run
+from autoagent.session.plan import open_external_parts, plan_run
 from autoagent.session.run_parts import open_run_parts
 from autoagent.session.session import Session, claimed_state, one_line, save_task, save_variables
 from autoagent.session.task_file import is_saved, read_task
@@ -92,7 +92,7 @@ def _start(flags: Mapping[str, Any]) -> tuple[Session, Leg]:
             session = with_model(session, terminal)
         screen = console = build.console_of(session)
         settings, flags = session.settings, session.flags
-        with open_parts(session, console, extensions) as parts:
+        with open_external_parts(session, console, extensions) as parts:
             model = parts.extensions.model(lambda: build.open_model(settings, console))
             proposals = _Proposals(model, console)
             task = without_budget(flag_task or _choose_task(session, terminal, proposals), flags)

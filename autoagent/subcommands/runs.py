@@ -189,9 +189,9 @@ def replay(ctx: click.Context, run: str | None, fast: bool, step: int | None, fu
 
 
 def _verify(state_dir: Path, run: str) -> int:
-    from autoagent.session.prompt_replay import verify
+    from autoagent.session.prompt_replay import verify_prompts
 
-    prompts = list(verify(read(state_dir, run)))
+    prompts = list(verify_prompts(read(state_dir, run)))
     differing = [prompted for prompted, is_same in prompts if not is_same]
     if not differing:
         echo(f"{counted(len(prompts), 'prompt')} of {run} derived from its log: each matches the prompt that was sent.")

@@ -72,7 +72,7 @@ def start_team(
 ) -> int:
     """Run the team defined in `file` on an idea until it ends. Return the exit code."""
     from autoagent.subcommands.run import with_model
-    from autoagent.teams.opening import TeamPlan
+    from autoagent.teams.launch import TeamPlan
     from autoagent.teams.team_file import read_team, team_of
 
     if investment is not None and not (math.isfinite(investment) and investment >= 0):

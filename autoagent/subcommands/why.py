@@ -17,7 +17,7 @@ from autoagent.core.model import Thoughts
 from autoagent.log.reader import find_run, read
 from autoagent.session import build
 from autoagent.session.earlier_runs import session_of_run
-from autoagent.session.prompt_replay import PROMPT_EVENTS, BuiltPrompt, Traced, prompt_of_step, trace
+from autoagent.session.prompt_replay import PROMPT_EVENTS, BuiltPrompt, TracedStep, prompt_of_step, trace
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import merge_flags, run_ids_here
 from autoagent.terminal.output import echo, echo_json, minute, on_one_line
@@ -77,7 +77,7 @@ def _id(name: str) -> int:
     return -int(match[2]) if match[1] else int(match[2])
 
 
-def _ask_again(session: Session, traced: Traced, ids: set[int]) -> dict[str, Any]:
+def _ask_again(session: Session, traced: TracedStep, ids: set[int]) -> dict[str, Any]:
     """Send the prompt without these memories to the run's model. Raises like the model."""
     from autoagent.reply.parser import parse
 

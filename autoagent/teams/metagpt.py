@@ -94,7 +94,7 @@ class Team(_Team):
             RunEnded: the user, a failure or a limit other than `n_round` ended the run. It is saved.
             ForUser: the run cannot begin.
         """
-        from autoagent.teams.opening import run_in_program
+        from autoagent.teams.launch import run_in_program
 
         if idea:
             self.run_project(idea, send_to)

@@ -163,7 +163,9 @@ def parse_proposal(text: str) -> Task | None:
         members, _ = json.JSONDecoder(strict=False).raw_decode(text, text.index("{"))
     except ValueError:
         members = {}
-    fields = {_NAMES.get(key.lower(), key.lower()): value for key, value in members.items()} or _proposal_lines(text)
+    fields = {_FIELD_ALIASES.get(key.lower(), key.lower()): value for key, value in members.items()} or _proposal_lines(
+        text
+    )
     name, role, goals = fields.get("name"), fields.get("role"), fields.get("goals")
     if isinstance(goals, str):
         goals = [goals]
@@ -178,7 +180,7 @@ def parse_proposal(text: str) -> Task | None:
     return Task(name.strip(), role.strip(), tuple(Goal(" ".join(goal.split())) for goal in goals))
 
 
-_NAMES = {"ai_name": "name", "description": "role", "ai_role": "role", "ai_goals": "goals"}
+_FIELD_ALIASES = {"ai_name": "name", "description": "role", "ai_role": "role", "ai_goals": "goals"}
 
 
 def _proposal_lines(text: str) -> dict[str, Any]:
@@ -187,7 +189,7 @@ def _proposal_lines(text: str) -> dict[str, Any]:
         plain = line.replace("*", "").strip()  # some models write the labels in bold
         label, colon, rest = plain.partition(":")
         key = label.strip().lower()
-        key = _NAMES.get(key, key)
+        key = _FIELD_ALIASES.get(key, key)
         if colon and key in ("name", "role", "goals") and key not in fields:
             fields[key] = [] if key == "goals" else rest.strip()
         elif "goals" in fields and (item := re.match(r"(?:[-•]|\d{1,2}[.)])\s*(.+)", plain)):

@@ -15,8 +15,8 @@ from typing import Any
 
 MAX_CACHED_COUNTS = 20_000
 MAX_CACHED_CHARACTERS = 64  # of a piece worth caching
-MAX_MERGE_BYTES = 600  # of a piece counted here, as merging takes quadratic time
-MAX_MERGED_BYTES = 131_072  # at some microseconds each; beyond, tiktoken (50 times as fast) is worth its memory
+MAX_PIECE_BYTES = 600  # of a piece counted here, as merging takes quadratic time
+MAX_TOTAL_MERGED_BYTES = 131_072  # at some microseconds each; beyond, tiktoken (50 times as fast) is worth its memory
 MAX_CACHED_RANKS = 20_000  # of parts of pieces, as merging looks them up repeatedly
 
 _CHUNK_BYTES = 1 << 18  # of the ranks read at once
@@ -75,7 +75,7 @@ class BytePairs:
         data = piece.encode()
         if self._rank(data) < _NO_RANK:
             return 1
-        if len(data) > MAX_MERGE_BYTES or self._merged_bytes >= MAX_MERGED_BYTES:
+        if len(data) > MAX_PIECE_BYTES or self._merged_bytes >= MAX_TOTAL_MERGED_BYTES:
             return self._count_long(data)
         self._merged_bytes += len(data)
         return self._merged(data)

@@ -17,8 +17,8 @@ NOTE = (  # for the model
     f"Code does not stand in the object: {QUOTED} takes its place there, and the code follows the object, "
     f"between {PLACEHOLDER} lines."
 )
-SUFFIXES = ("py", "sh", "js", "ts", "c", "h", "cpp", "rs", "go", "rb", "java", "sql")  # suffixes of code files
-LANGUAGES = (  # languages that a block may name
+CODE_SUFFIXES = ("py", "sh", "js", "ts", "c", "h", "cpp", "rs", "go", "rb", "java", "sql")
+CODE_LANGUAGES = (
     "python", "bash", "sh", "shell", "javascript", "js", "typescript", "ts", "c", "cpp", "rust", "go", "ruby", "java",
     "sql",
 )  # fmt: skip
@@ -36,11 +36,11 @@ class CodeBlock:
 
 def is_code(file: str) -> bool:
     """Return whether the name is that of a code file."""
-    return file.rpartition(".")[2] in SUFFIXES
+    return file.rpartition(".")[2] in CODE_SUFFIXES
 
 
 def split(text: str) -> tuple[str, CodeBlock] | None:
-    """Return a reply's object and the single block after it, or None without a block or with more text."""
+    """Return a reply's object and the block after it, up to the last fence, or None if the reply has another form."""
     match = _FORM.fullmatch(text)
     if match is None:
         return None

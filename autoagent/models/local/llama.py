@@ -64,7 +64,7 @@ class LocalModel:
         self._worker = ThreadPoolExecutor(1, "embedded-model")  # one call at a time: a cancelled one ends first
         self._server: Future[Any] | None = None
         self._control = re.compile(_CONTROL_PATTERN)
-        self._speed = 30.0  # prompt tokens per second, as last measured
+        self._speed = 30.0  # prompt tokens per second; a guess until the first is measured
         self._style_setting = style
 
     @cached_property
@@ -193,7 +193,7 @@ class _StreamedReply:
     pieces: list[str] = field(default_factory=list)
     finish: str = ""
     usage: Usage = field(default_factory=Usage)
-    start: float | None = None  # of reading a slow prompt, as a monotonic time
+    reading_since: float | None = None  # a slow prompt, as a monotonic time
     tail: str = ""  # the end of the reply
 
     def add(self, chunk: Mapping[str, Any]) -> None:
@@ -237,9 +237,9 @@ class _StreamedReply:
         total = progress["total"] - progress["cache"]
         done = progress["processed"] - progress["cache"]
         if not done:
-            self.start = time.monotonic() if total / self.speed > _SILENCE_SECONDS else None
-        if self.listener is not None and self.start is not None:
-            remaining = (time.monotonic() - self.start) * (total - done) / done if done else total / self.speed
+            self.reading_since = time.monotonic() if total / self.speed > _SILENCE_SECONDS else None
+        if self.listener is not None and self.reading_since is not None:
+            remaining = (time.monotonic() - self.reading_since) * (total - done) / done if done else total / self.speed
             self.listener.working(f"the embedded model reads: {done:,} of {total:,} tokens", remaining)
 
 

@@ -27,9 +27,9 @@ _UNFENCED = r"^(`{0,2}([^`][\s\S]*)?)$"  # a string that is not taken for a bloc
 _NAME = r'[^"\\\x00-\x1f]+'
 _RULES = (
     r'block: LANGUAGE "\n" code',
-    f"LANGUAGE: /({'|'.join(code_block.LANGUAGES)})?/",  # otherwise models write an object like the reply here
+    f"LANGUAGE: /({'|'.join(code_block.CODE_LANGUAGES)})?/",  # otherwise models write an object like the reply here
     rf"code[lazy]: /[^{code_block.OMITTED}`]([^\n]|\n[^`])*\n{code_block.PLACEHOLDER}/",
-    rf"CODE_FILE: /{_NAME}\.({'|'.join(code_block.SUFFIXES)})/",
+    rf"CODE_FILE: /{_NAME}\.({'|'.join(code_block.CODE_SUFFIXES)})/",
     rf"JSON_FILE: /{_NAME}\.json/",
     rf"OTHER_FILE: /{_NAME}/ & ~CODE_FILE & ~JSON_FILE",
     # JSON strings; one that begins like a block would be taken for one

@@ -20,7 +20,14 @@ from autoagent.safety.tainted_files import TaintedFiles
 from autoagent.session import build
 from autoagent.session.drive import OpenedRun, drive
 from autoagent.session.earlier_runs import report_lost_events
-from autoagent.session.plan import RunPlan, limits_of, load_guidance, logged_settings, open_parts, shape
+from autoagent.session.plan import (
+    RunPlan,
+    apply_extensions,
+    limits_of,
+    load_guidance,
+    logged_settings,
+    open_external_parts,
+)
 from autoagent.session.session import Session, claimed_state
 from autoagent.teams.tools import commands_of, registry_of, writes_whole
 from autoagent.terminal.console import Console
@@ -58,9 +65,9 @@ class TeamPlan:
         roles = f"a team of {', '.join(map(str, team.env.roles))}"
         remaining = max(0.0, team.investment - (0.0 if self.earlier_start else team.spent))
         task = Task(team.name, roles, (Goal(team.idea),) if team.idea else (), remaining)
-        with open_parts(self.session, console) as parts:
+        with open_external_parts(self.session, console) as parts:
             model = build.open_model(settings, console)
-            _, _, added = shape(parts.extensions, task, load_guidance(settings))
+            _, _, added = apply_extensions(parts.extensions, task, load_guidance(settings))
             added_commands = (*parts.commands, *added)
             names = [spec.name for spec in selection.all_specs()] + [command.spec.name for command in added_commands]
             tools = [tool for role in team.env.roles for action in role.actions for tool in action.tools.values()]
