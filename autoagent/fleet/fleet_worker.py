@@ -59,20 +59,20 @@ def join_fleet(descriptor: int, local_folder: str) -> Iterator[dict[str, Any]]:
             stack.callback(run_over.set)
             hold = partial(hold_lease, head, order["lease"], run_over)
             threading.Thread(target=hold, name="lease", daemon=True).start()
-        with exclusive_lock(Path(order["folder"]) / WORKER_LOCK_FILE):
-            if local_folder:
-                sender = FolderSender(Path(local_folder), echo, is_complete=True)
-                HOST_HOOKS["written"] = partial(send_changes, head, sender)
-                stack.callback(HOST_HOOKS["written"])
-            HOST_HOOKS["listen"] = partial(report_event, head, order["whole"])
-            HOST_HOOKS["model"] = lambda model: MeteredModel(model, head)
-            HOST_HOOKS["request"] = partial(send_in_turn, head)
-            try:
-                yield order
-            except (ForUser, StopRun) as error:
-                code = error.exit_code if isinstance(error, ForUser) else error.outcome.status.code
-                head.tell("error", reason=str(error), code=code)
-                raise
+        stack.enter_context(exclusive_lock(Path(order["folder"]) / WORKER_LOCK_FILE))  # until the last files are sent
+        if local_folder:
+            sender = FolderSender(Path(local_folder), echo, is_complete=True)
+            HOST_HOOKS["written"] = partial(send_changes, head, sender)
+            stack.callback(HOST_HOOKS["written"])
+        HOST_HOOKS["listen"] = partial(report_event, head, order["whole"])
+        HOST_HOOKS["model"] = lambda model: MeteredModel(model, head)
+        HOST_HOOKS["request"] = partial(send_in_turn, head)
+        try:
+            yield order
+        except (ForUser, StopRun) as error:
+            code = error.exit_code if isinstance(error, ForUser) else error.outcome.status.code
+            head.tell("error", reason=str(error), code=code)
+            raise
 
 
 @contextmanager
