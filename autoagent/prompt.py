@@ -145,7 +145,7 @@ class StepFacts:
 
     Attributes:
         goals: shown last, where a small model still attends to them.
-        standing: past commands, failures, feedback and remaining limits, cut to their share.
+        reminders: past commands, failures, feedback and remaining limits, cut to their share.
         files: the line that lists the workspace.
         met: goals, from 0, whose checks pass.
         failing: goals whose checks fail, with the check output; its end is shown.
@@ -158,7 +158,7 @@ class StepFacts:
     """
 
     goals: Sequence[Goal]
-    standing: str = ""
+    reminders: str = ""
     files: str = ""
     met: Collection[int] = ()
     failing: Mapping[int, str] = field(default_factory=dict)
@@ -190,16 +190,16 @@ def build(
         fixed_tokens: tokens of the system message and the history.
     """
     local_time = time.localtime(facts.now) if facts.zone is None else time.gmtime(facts.now + facts.zone)
-    memories = _recollections(_STEP_HEADING, recollections, shares.recollections, count, facts.now)
+    memories = _recollections(_STEP_HEADING, recollections, shares.step_memories, count, facts.now)
     clock = f"Current time and date: {time.strftime('%a %b %d %H:%M:%S %Y', local_time)}"
-    moment = "\n\n".join(filter(None, (shorten(facts.standing, shares.standing, count), facts.files, clock)))
+    moment = "\n\n".join(filter(None, (shorten(facts.reminders, shares.reminders, count), facts.files, clock)))
     goals = _closing_instruction(facts, is_begun=bool(history))
     tail = "\n\n".join(filter(None, (memories, moment, goals)))
     line_tokens = (count(line) + 1 for line in tail.split("\n"))  # cached: most lines were counted in an earlier step
     tokens = fixed_tokens + sum(line_tokens) + 2 * TOKENS_PER_MESSAGE
     core = _recollections(_USER_HEADING, facts.core, shares.core, count, facts.core_at)
     core += f"\n{_CORE_OMITTED.format(facts.core_left)}" if core and facts.core_left else ""
-    lasting = _recollections(_GOALS_HEADING, facts.lasting, shares.lasting, count, facts.lasting_at)
+    lasting = _recollections(_GOALS_HEADING, facts.lasting, shares.goal_memories, count, facts.lasting_at)
     opening = "\n\n".join(filter(None, (core, lasting)))
     other_texts = (opening, memories, moment, goals)
     if opening:

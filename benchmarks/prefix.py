@@ -88,7 +88,7 @@ def measure(window: int, steps: int, count: Count) -> tuple[float, float, int]:
             system,
             history.messages,
             memories,
-            StepFacts(goals=TASK.goals, standing=history.reminders, now=now),
+            StepFacts(goals=TASK.goals, reminders=history.reminders, now=now),
             shares=history.shares,
             count=count,
             fixed_tokens=history.fixed_tokens,

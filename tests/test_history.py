@@ -106,7 +106,7 @@ def prompt_of(
     facts: StepFacts | None = None,
 ) -> Prompt:
     return build(
-        system, history.messages, memories, facts or StepFacts(goals=GOALS, standing=history.reminders, now=now),
+        system, history.messages, memories, facts or StepFacts(goals=GOALS, reminders=history.reminders, now=now),
         shares=history.shares, count=COUNT, fixed_tokens=history.fixed_tokens,
     )  # fmt: skip
 
@@ -329,7 +329,7 @@ def test_long_goals_leave_their_room_to_what_must_not_be_forgotten() -> None:
     goals = tuple(Goal(f"Goal {n}: " + "describe the tree " * 60) for n in range(5))
     task = Task("Woodsman", "who knows every tree", goals)
     history = begun(task=task)
-    facts = StepFacts(goals=goals, standing="The user's last feedback was: Be quick.", now=0)
+    facts = StepFacts(goals=goals, reminders="The user's last feedback was: Be quick.", now=0)
     prompt = prompt_of(history, facts=facts)
     assert "The user's last feedback was: Be quick." in prompt.messages[-1].content
     assert prompt.tokens <= 8192 - 1024
@@ -339,7 +339,7 @@ def test_recollections_have_a_budget_of_their_own() -> None:
     memories = [RetrievedMemory(n, f"memory {n} " + "long " * 500, 0.9) for n in range(10)]
     shares = Shares(1000, 300, 100)
     prompt = build(
-        "s", [], memories, StepFacts(goals=(), standing="standing", now=0), shares=shares, count=COUNT, fixed_tokens=5
+        "s", [], memories, StepFacts(goals=(), reminders="reminders", now=0), shares=shares, count=COUNT, fixed_tokens=5
     )
     tail = prompt.messages[-1].content
     assert "memory 0" in tail and "memory 2" in tail
@@ -425,7 +425,7 @@ def test_an_untrusted_memory_is_one_marked_line_in_its_share() -> None:
 
 def test_the_last_message_of_the_history_carries_the_tail() -> None:
     history = [Message("user", "opening"), Message("assistant", "reply"), Message("user", "result")]
-    facts = StepFacts(goals=(), standing="", now=0)
+    facts = StepFacts(goals=(), reminders="", now=0)
     prompt = build("s", history, [], facts, shares=Shares(1000, 300, 100), count=COUNT, fixed_tokens=50)
     assert [message.role for message in prompt.messages] == ["system", "user", "assistant", "user"]
     assert prompt.messages[-1].content.startswith("result\n\nCurrent time and date: ")

@@ -92,7 +92,7 @@ class StepMemory:
         """Recall by each query and record the best of all, without those in `exclude`."""
         state, history = self._state, self._state.history
         exclude = {*exclude, *history.dropped_ids}
-        room = history.shares.lasting if lasting else history.shares.recollections
+        room = history.shares.goal_memories if lasting else history.shares.step_memories
         shown_steps = {(state.memory_run(run), step) for run, step in history.steps}
         recalls: list[Recall] = []
         try:

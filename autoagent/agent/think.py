@@ -134,7 +134,7 @@ def build_step_prompt(
     """
     facts = StepFacts(
         goals=start.task.goals,
-        standing="\n".join(filter(None, (history.reminders, event.left))),
+        reminders="\n".join(filter(None, (history.reminders, event.left))),
         files=event.files,
         met=history.met,
         failing=history.failing,

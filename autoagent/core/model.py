@@ -169,10 +169,10 @@ class Shares:
     """The number of tokens for each part of a prompt other than the system message."""
 
     history: int
-    recollections: int  # memories for the newest step
-    standing: int
-    lasting: int = 0  # memories for the goals
-    core: int = 0  # the user's memories in every prompt
+    step_memories: int
+    reminders: int  # what was done, and what is left of the limits
+    goal_memories: int = 0
+    core: int = 0  # memories of the user, in every prompt
 
 
 def reply_tokens(window: int) -> int:
@@ -182,11 +182,11 @@ def reply_tokens(window: int) -> int:
 
 def share_out(window: int, reply: int, system: int, goals: int) -> Shares:
     """Divide the window. All arguments are in tokens. `history` may come out negative; the caller checks."""
-    recollections = max(96, min(window // 32, 1200))
-    standing = max(96, min(window // 40, 600))
+    memories = max(96, min(window // 32, 1200))
+    reminders = max(96, min(window // 40, 600))
     core = min(MAX_CORE_TOKENS, max(96, window // 32))
-    history = window - reply - system - goals - recollections - core - standing - _CLOSING_TOKENS
-    return Shares(history, recollections // 2, standing, recollections // 2, core)
+    history = window - reply - system - goals - memories - core - reminders - _CLOSING_TOKENS
+    return Shares(history, memories // 2, reminders, memories // 2, core)
 
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # as models write their calls

@@ -45,8 +45,8 @@ class BuiltPrompt:
         history, memories = self.sources.history, self.sources.recalled_in(self.prompted.step)
         groups = (
             (history.core, history.shares.core, history.core_at),
-            (history.lasting, history.shares.lasting, history.lasting_at),
-            (memories, history.shares.recollections, self.prompted.at),
+            (history.lasting, history.shares.goal_memories, history.lasting_at),
+            (memories, history.shares.step_memories, self.prompted.at),
         )
         lines = (recollection_lines(group, room, self.sources.count, now=now) for group, room, now in groups)
         return tuple(memory for (group, *_), part in zip(groups, lines, strict=True) for memory in group[: len(part)])
