@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import select
@@ -77,7 +78,7 @@ def _decode(raw: bytes, name: str) -> str:
     """Return the data, up to the limit, as text. Raises SettingsError if it is not text."""
     is_cut = len(raw) > MAX_TEXT_BYTES
     try:
-        text = raw[:MAX_TEXT_BYTES].decode("utf-8-sig", "ignore" if is_cut else "strict")
+        text, _ = codecs.utf_8_decode(raw[:MAX_TEXT_BYTES].removeprefix(codecs.BOM_UTF8), "strict", not is_cut)
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:

@@ -53,8 +53,9 @@ def test_answers_on_a_pipe_stay_answers(served: Home, server: ScriptedServer) ->
     assert not [event for event in served.log() if event["type"] == "told"]
 
 
-def test_what_is_no_text_is_refused_in_a_line(served: Home, server: ScriptedServer) -> None:
-    (served.folder / "x.bin").write_bytes(b"\x00\xff\xfe")
+@pytest.mark.parametrize("data", [b"\x00\xff\xfe", "Müller\n".encode("latin-1") * 200_000], ids=["short", "cut"])
+def test_what_is_no_text_is_refused_in_a_line(served: Home, server: ScriptedServer, data: bytes) -> None:
+    (served.folder / "x.bin").write_bytes(data)
     with opened(piped(served, 'autoagent -c "fix this" < x.bin')) as session:
         assert session.ends() == 2
         assert "standard input: is neither UTF-8 text nor an image" in " ".join(session.screen.split())
