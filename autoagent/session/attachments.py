@@ -10,7 +10,7 @@ import stat
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
@@ -44,21 +44,23 @@ def with_piped_input(flags: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if not flags.get("wish") or PIPED in flags or sys.stdin.closed or sys.stdin.isatty():
         return flags
-    terminal = None
-    if sys.stderr.isatty():
-        with suppress(OSError):
-            terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
-    kind = os.fstat(0).st_mode
-    if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind)) or not (flags.get("continuous") or terminal is not None):
-        return flags
-    text = _decode(_read_input(), _INPUT_NAME)
-    first_line = text.partition("\n")[0]
-    if text.strip() and len(first_line) < MAX_TEXT_BYTES and read_answer(first_line).kind in ("run", "stop"):
-        sys.stdin = StringIO(text)
-        return flags
-    if terminal is not None:
-        os.dup2(terminal, 0)
-        sys.stdin = open(0, encoding=sys.stdin.encoding, errors=sys.stdin.errors, closefd=False)  # noqa: SIM115
+    with ExitStack() as stack:
+        terminal = None
+        if sys.stderr.isatty():
+            with suppress(OSError):
+                terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+                stack.callback(os.close, terminal)
+        kind = os.fstat(0).st_mode
+        if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind)) or not (flags.get("continuous") or terminal is not None):
+            return flags
+        text = _decode(_read_input(), _INPUT_NAME)
+        first_line = text.partition("\n")[0]
+        if text.strip() and len(first_line) < MAX_TEXT_BYTES and read_answer(first_line).kind in ("run", "stop"):
+            sys.stdin = StringIO(text)
+            return flags
+        if terminal is not None:
+            os.dup2(terminal, 0)
+            sys.stdin = open(0, encoding=sys.stdin.encoding, errors=sys.stdin.errors, closefd=False)  # noqa: SIM115
     return {**flags, PIPED: text} if text.strip() else flags
 
 

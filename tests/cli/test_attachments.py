@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import shlex
+import sys
 
 import pytest
 from driver import FINISH, GOAL, PROGRAM, Home, Session
@@ -60,6 +61,18 @@ def test_what_is_no_text_is_refused_in_a_line(served: Home, server: ScriptedServ
         assert session.ends() == 2
         assert "standard input: is neither UTF-8 text nor an image" in " ".join(session.screen.split())
     assert not server.requests
+
+
+@pytest.mark.parametrize("text", ["data", "y"])
+def test_no_descriptor_of_the_terminal_stays_open(home: Home, text: str) -> None:
+    home.write(
+        "open.py",
+        "import os\nfrom autoagent.session.attachments import with_piped_input\n"
+        "before = os.listdir('/proc/self/fd')\nwith_piped_input({'wish': 'x'})\n"
+        "print(os.listdir('/proc/self/fd') == before)\n",
+    )
+    with opened(piped(home, f"echo {text} | {sys.executable} open.py"), ends=0) as session:
+        session.sees("True")
 
 
 def test_a_name_that_no_file_can_have_is_a_word(served: Home, server: ScriptedServer) -> None:
