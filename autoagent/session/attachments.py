@@ -84,7 +84,9 @@ def _decode(raw: bytes, name: str) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise SettingsError(f"{name}: is neither UTF-8 text nor an image; name it as a file instead.")
+        raise SettingsError(
+            f"{name}: is neither UTF-8 text nor an image; save it in the workspace, where the agent can open it."
+        )
     return f"{text}\n(only the first {MAX_TEXT_BYTES:,} bytes are attached)" if is_cut else text
 
 

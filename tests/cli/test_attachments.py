@@ -59,18 +59,15 @@ def test_what_is_no_text_is_refused_in_a_line(served: Home, server: ScriptedServ
     (served.folder / "x.bin").write_bytes(data)
     with opened(piped(served, 'autoagent -c "fix this" < x.bin')) as session:
         assert session.ends() == 2
-        assert "standard input: is neither UTF-8 text nor an image" in " ".join(session.screen.split())
+        assert "neither UTF-8 text nor an image; save it in the workspace" in " ".join(session.screen.split())
     assert not server.requests
 
 
 @pytest.mark.parametrize("text", ["data", "y"])
 def test_no_descriptor_of_the_terminal_stays_open(home: Home, text: str) -> None:
-    home.write(
-        "open.py",
-        "import os\nfrom autoagent.session.attachments import with_piped_input\n"
-        "before = os.listdir('/proc/self/fd')\nwith_piped_input({'wish': 'x'})\n"
-        "print(os.listdir('/proc/self/fd') == before)\n",
-    )
+    program = "import os\nfrom autoagent.session import attachments\nbefore = os.listdir('/proc/self/fd')\n"
+    program += "attachments.with_piped_input({'wish': 'x'})\nprint(os.listdir('/proc/self/fd') == before)\n"
+    home.write("open.py", program)
     with opened(piped(home, f"echo {text} | {sys.executable} open.py"), ends=0) as session:
         session.sees("True")
 
