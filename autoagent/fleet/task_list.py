@@ -127,7 +127,7 @@ def jobs_of_entries(
             raise SettingsError(f"{keys['id'].where}: {task!r} cannot name a folder; use {rule}.")
         reader = TaskReader(path, base, keys, settings)
         flags, team, files = reader.flags(), reader.team(), reader.files()
-        idea = reader.text_with_attachments(keys["idea"]) if "idea" in keys else ""
+        idea = reader.text_with_attachments(keys["idea"], keys["idea"].text()) if "idea" in keys else ""
         if not is_users_own:
             task_list.untrusted += reader.untrusted
         for number in range(1, repeat + 1):
@@ -246,18 +246,17 @@ class TaskReader:
 
     def words(self, entry: YamlEntry) -> str:
         """Return a wish or goal. Raises SettingsError if it is empty or contains a check."""
-        text = " ".join(self.text_with_attachments(entry).split())
+        text = self.text_with_attachments(entry, " ".join(entry.text().split()))
         if not text:
             raise SettingsError(f"{entry.where}: is empty.")
         if parse_goal(text).check:
             raise SettingsError(f"{entry.where}: ` :: ` makes no check here; write `goal:` and `check:`.")
         return text
 
-    def text_with_attachments(self, entry: YamlEntry) -> str:
-        """Return a text. Any files that it attaches with `@path` need trust."""
+    def text_with_attachments(self, entry: YamlEntry, text: str) -> str:
+        """Return the text of an entry. Any files that it attaches with `@path` need trust."""
         from autoagent.session.attachments import FILE_REFERENCE
 
-        text = entry.text()
         for name in (match[1] or match[2] for match in FILE_REFERENCE.finditer(text)):
             self.need_trust(entry, "@", name, "attached, so that the model reads it")
         return text

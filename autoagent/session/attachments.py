@@ -33,7 +33,7 @@ _INPUT_NAME = "standard input"
 _IMAGES = {  # magic numbers by file type
     rb"\x89PNG\r\n\x1a\n": "png", rb"\xff\xd8\xff": "jpeg", rb"GIF8[79]a": "gif", rb"RIFF....WEBP": "webp",
 }  # fmt: skip
-FILE_REFERENCE = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+FILE_REFERENCE = re.compile(r'(?<![^\s(])@(?:"([^"\n]+)"|(\S*\w))')  # without the punctuation behind a name
 
 
 def with_piped_input(flags: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -203,7 +203,7 @@ def _completer(words: Callable[[], Sequence[str]]) -> Completer:
 
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
             before = document.text_before_cursor
-            if match := re.search(r"(?:(?<!\S)@|^/(?:add|drop) +)(\S*)$", before):
+            if match := re.search(r"(?:(?<![^\s(])@|^/(?:add|drop) +)(\S*)$", before):
                 yield from self.paths.get_completions(Document(match[1]), complete_event)
             elif before.startswith("/"):
                 matches = (word for word in words() if f"/{word}".startswith(before))

@@ -83,10 +83,10 @@ def test_a_named_file_is_attached_to_a_wish_and_to_feedback_and_dropped(served: 
     server.add(PROPOSAL, *(command("list_files", directory=name) for name in ("a", "b", "c", "d")))
     served.write("x.py", PROGRAM_TEXT)
     served.write("notes.txt", "Pi is 3.14159.")
-    with opened(served.terminal("-m", "none", "fix @x.py for @ann")) as session:
+    with opened(served.terminal("-m", "none", "fix (see @x.py), for @ann.")) as session:
         session.answers("n = no) [y]:", "y")
-        session.sees("Not attached: ann")
-        session.answers(QUESTION, "see @not\t", "/drop x.py")
+        session.sees("Not attached: ann:")
+        session.answers(QUESTION, "see (@not\t).", "/drop x.py")
         session.sees("DROPPED:\nx.py, from all later prompts")
         session.answers(QUESTION, "/add nowhere.txt")
         session.sees("nowhere.txt: No such file")
@@ -94,7 +94,9 @@ def test_a_named_file_is_attached_to_a_wish_and_to_feedback_and_dropped(served: 
         assert session.ends() == 6
     first, second, third = (request.prompt for request in server.requests[1:4])
     assert PROGRAM_TEXT.strip() in first and "Pi is" not in first
-    assert "notes.txt, attached by the user:\nPi is 3.14159." in second and "Human feedback: see @notes.txt" in second
+    assert (
+        "notes.txt, attached by the user:\nPi is 3.14159." in second and "Human feedback: see (@notes.txt)." in second
+    )
     assert "x.py was attached, and the user has taken it back." in third and "return 3" not in third
     assert [event["data"] for event in served.log() if event["type"] == "told"] == [{"private": True}] * 2
     assert served.run("replay", served.runs[0], "--verify").code == 0

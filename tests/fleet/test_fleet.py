@@ -42,6 +42,8 @@ from autoagent.fleet import Fleet
 from autoagent.fleet.fleet_run import variables_of
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
 from autoagent.fleet.metered_model import MeteredModel
+from autoagent.fleet.task_list import read_tasks
+from autoagent.settings import Settings
 
 
 def test_all_tasks_are_done_each_in_a_folder_of_its_own(home: Home, server: ScriptedServer) -> None:
@@ -277,6 +279,12 @@ def test_what_is_wrong_is_named_before_anything_starts(home: Home, file: str, te
     done = home.run("fleet", file, "-c", "--out", "out")
     assert done.code == 2 and said in done.err, done.err
     assert not (home.folder / "out").exists()
+
+
+def test_each_file_that_a_task_attaches_waits_for_trust(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text('tasks:\n- id: a\n  wish: |\n    See (@/a/key.txt), and @"/b/my\n    key.txt".\n')
+    assert [value.value for value in read_tasks(file, Settings()).untrusted] == ["/a/key.txt", "/b/my key.txt"]
 
 
 @pytest.mark.slow
