@@ -341,7 +341,8 @@ class Settings:
         name, _, argument = self.embedding_model.partition(":")
         if name and EMBEDDERS.knows(name):
             return EMBEDDERS.find(name), argument
-        model_or_key = self.embedding_model if self.openai_base_url else self.openai_api_key
+        is_openai = self.openai_base_url.rstrip("/") in ("", OPENAI_URL)
+        model_or_key = self.openai_api_key if is_openai else self.embedding_model
         at_endpoint = model_or_key and self.model_choice.provider.endpoint
         return (OPENAI_EMBEDDER, self.embedding_model) if at_endpoint else (EMBEDDED, "")
 

@@ -92,6 +92,12 @@ def test_gpt3only_and_gpt4only_take_one_model_for_everything(tmp_path: Path, fla
     assert f"--{flag}" in found.origins.values()
 
 
+@pytest.mark.parametrize("address", ["", "https://api.openai.com/v1", "https://api.openai.com/v1/", "http://h/v1"])
+def test_openais_own_address_means_the_same_as_none(tmp_path: Path, address: str) -> None:
+    settings = loaded(tmp_path, env={"OPENAI_API_KEY": "sk-mine", "OPENAI_BASE_URL": address}).settings
+    assert settings.embedder[0].name == ("embedded" if "//h/" in address else "openai")
+
+
 def test_words_for_true_and_false(tmp_path: Path) -> None:
     words = {True: ("true", "True", "1", "yes", "YES", "on", " on "), False: ("false", "FALSE", "0", "no", "Off")}
     for word, value in ((word, value) for value, spellings in words.items() for word in spellings):
