@@ -12,7 +12,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from autoagent.core.commands import Call, Proposal, Result, Verdict
-from autoagent.core.errors import AutoagentError
 from autoagent.core.events import Event
 from autoagent.core.frozen import dataclass
 from autoagent.core.memory import RecallHooks, Reranker, RetrievedMemory
@@ -194,14 +193,14 @@ class _HookedMemory:
         return len(self._memory)
 
     def add(self, text: str, **kwargs: Any) -> int | None:
-        results: list[int | None] = []
+        calls: list[_CallOnce[int | None]] = []
 
         def inner(new_text: str) -> int | None:
-            results.append(self._memory.add(str(new_text), **kwargs))
-            return results[-1]
+            calls.append(_CallOnce(partial(self._memory.add, str(new_text), **kwargs)))
+            return calls[-1]()
 
         def fallback() -> int | None:
-            return results[-1] if results else self._memory.add(text, **kwargs)
+            return calls[-1]() if calls else self._memory.add(text, **kwargs)
 
         memory_id = call_hook(self._name, "store", lambda: self._hook(text, inner), fallback)
         return memory_id if memory_id is None or isinstance(memory_id, int) else fallback()
@@ -245,25 +244,25 @@ class _CallOnce(Generic[Value]):
 
 
 Errors = tuple[type[Exception], ...]
-_RUN_ERRORS: Errors = (AutoagentError, OSError)  # from the wrapped function, not from the hook
 
 
 def call_hook(
-    name: str, place: str, hook: Callable[[], Value], fallback: Callable[[], Value], *, raises: Errors = _RUN_ERRORS
+    name: str, place: str, hook: Callable[[], Value], fallback: Callable[[], Value], *, raises: Errors = ()
 ) -> Value:
-    """Call a hook, or `fallback` if it fails. The errors in `raises` propagate."""
+    """Call a hook, or `fallback` if it fails. The errors in `raises` propagate, and so do those of `fallback`."""
     try:
         return hook()
     except raises:
         raise
     except Exception as error:  # foreign code; the run goes on without it
+        value = fallback()  # raises the error of a wrapped function again, which is not to be reported as the hook's
         _report_once(name, place, type(error).__name__)
-        return fallback()
+        return value
 
 
 def _call_or_none(name: str, place: str, hook: Callable[[], Value]) -> Value | None:
     """Call a hook that wraps nothing. Return None if it fails in any way."""
-    return call_hook(name, place, hook, lambda: None, raises=())
+    return call_hook(name, place, hook, lambda: None)
 
 
 @cache

@@ -67,7 +67,8 @@ class RunParts(RunPart):
         if not self._place.is_scenario:
             for name, part in self._parts_with("offers"):
                 for offer in _call_part(name, part.offers, say, warn) or ():
-                    commands += call_hook(name, "offers", partial(allowed_commands, self._place, offer, warn), list)
+                    allow = partial(allowed_commands, self._place, offer, warn)
+                    commands += call_hook(name, "offers", allow, list, raises=(AutoagentError,))
         for name, part in self._parts_with("commands"):
             commands += self._without_taken_names(name, "commands", _call_part(name, part.commands, say, warn) or ())
         return commands
@@ -78,7 +79,7 @@ class RunParts(RunPart):
 
         taken = {used_name for spec in self._place.specs() for used_name in (spec.name, *spec.aliases)}
         select = partial(with_free_names, commands, taken)
-        free, left_out = call_hook(name, method, select, lambda: ((), ()))
+        free, left_out = call_hook(name, method, select, lambda: ((), ()), raises=(AutoagentError,))
         if left_out:
             self._warn(f"The extension {name} adds {', '.join(left_out)}, which is left out: {NAME_TAKEN}.")
         return free

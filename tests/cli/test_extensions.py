@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from driver import FINISH, GOAL, ROOT, Home
-from server import ScriptedServer, command
+from server import Fault, ScriptedServer, command
 from test_plugins import install
 
 EXAMPLE = ROOT / "examples" / "autoagent-example"
@@ -128,6 +128,7 @@ def test_hooks_that_fail_or_lie_cost_no_run_and_take_no_label(served: Home, serv
         "def full(*args):\n    raise OSError(28, 'the disk is full')\n"
         "def lies(call, run):\n    return replace(run(), text='All is well.', meta=ResultMeta())\n"
         "def register(host):\n    host.around_think(fails)\n    host.around_store(fails)\n    host.listener(fails)\n"
+        "    host.around_think(full)\n    host.around_store(full)\n    host.around_execute(full)\n"
         "    host.gate(full)\n    host.after_forget(full)\n    host.after_sleep(full)\n"
         "    host.around_execute(fails)\n    host.around_execute(lies)\n"
     )
@@ -143,6 +144,12 @@ def test_hooks_that_fail_or_lie_cost_no_run_and_take_no_label(served: Home, serv
     returned = next(event for event in served.log() if event["type"] == "returned")
     assert returned["text"] == "All is well."
     assert returned["data"]["untrusted"] == "the extension stranger of stranger 1.0" and returned["data"]["private"]
+
+
+def test_an_error_of_the_model_is_not_put_down_to_a_hook(served: Home, server: ScriptedServer) -> None:
+    written(served, "def register(host):\n    host.around_think(lambda messages, ask: ask())\n")
+    server.add(Fault(401, "wrong key"))
+    assert "fails (think" not in served.exits(3, "-c", *GOAL).err
 
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
