@@ -25,10 +25,12 @@ from autoagent.terminal.output import echo
 if TYPE_CHECKING:
     from autoagent.commands.registry import Registry
 
+_HOST = "host program"  # extensions' names contain " of "
+
 
 def hooks(place: str) -> Sequence[tuple[str, Callable[..., Any]]]:
-    """Return the hooks of a place with their extensions' names: that of a host program, then those of extensions."""
-    named_hooks = [("guest", HOST_HOOKS[place])] if place in HOST_HOOKS else []
+    """Return the hooks of a place with their owners' names: that of a host program, then those of extensions."""
+    named_hooks = [(_HOST, HOST_HOOKS[place])] if place in HOST_HOOKS else []
     for extension in extensions():
         named_hooks += [(extension.plugin.description, hook) for hook in extension.registrations.hooks.get(place, ())]
     return named_hooks
@@ -267,4 +269,5 @@ def _call_or_none(name: str, place: str, hook: Callable[[], Value]) -> Value | N
 
 @cache
 def _report_once(name: str, place: str, problem: str) -> None:
-    echo(f"autoagent: The extension {name} fails ({place}: {problem}); the run goes on without it here.", err=True)
+    owner = name if name == _HOST else f"extension {name}"
+    echo(f"autoagent: The {owner} fails ({place}: {problem}); the run goes on without it here.", err=True)

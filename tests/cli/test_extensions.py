@@ -15,6 +15,10 @@ from driver import FINISH, GOAL, ROOT, Home
 from server import Fault, ScriptedServer, command
 from test_plugins import install
 
+from autoagent.core.events import Dropped
+from autoagent.registry.registrations import HOST_HOOKS
+from autoagent.session.extension_hooks import notify_listeners
+
 EXAMPLE = ROOT / "examples" / "autoagent-example"
 
 
@@ -150,6 +154,12 @@ def test_an_error_of_the_model_is_not_put_down_to_a_hook(served: Home, server: S
     written(served, "def register(host):\n    host.around_think(lambda messages, ask: ask())\n")
     server.add(Fault(401, "wrong key"))
     assert "fails (think" not in served.exits(3, "-c", *GOAL).err
+
+
+def test_a_hook_of_a_host_is_no_extension(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(HOST_HOOKS, "listen", lambda event: 1 / 0)
+    notify_listeners(Dropped(memory=1))
+    assert "The host program fails (listener: ZeroDivisionError)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
