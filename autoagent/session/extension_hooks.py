@@ -57,7 +57,7 @@ def hooked_authorizer(authorizer: Authorizer) -> Authorizer:
 
 def hooked_registry(registry: Registry) -> Registry:
     """Return the registry with its commands wrapped in the hooks."""
-    for name, hook in hooks("execute"):
+    for name, hook in reversed(hooks("execute")):
         registry = registry.wrapped_by(partial(_execute_hooked, name, hook))
     return registry
 

@@ -320,7 +320,8 @@ def test_hooks_stand_around_the_commands_of_a_team(served: Home, server: Scripte
         served,
         "from dataclasses import replace\n"
         "def louder(call, run):\n    return replace(run(), text=run().text.upper())\n"
-        "def register(host):\n    host.around_execute(louder)\n",
+        "def ends(call, run):\n    return replace(run(), text=run().text + ' the end')\n"
+        "def register(host):\n    host.around_execute(louder)\n    host.around_execute(ends)\n",
     )
     served.write(
         "team.yaml",
@@ -330,7 +331,7 @@ def test_hooks_stand_around_the_commands_of_a_team(served: Home, server: Scripte
     server.add(command("list_files"), *FINISH)
     served.succeed("team", "team.yaml", "-c")
     [listed] = [event["text"] for event in served.log() if event["type"] == "returned" and event["step"] == 1]
-    assert listed == listed.upper() != ""
+    assert listed == listed.upper() and listed.endswith(" THE END"), "the first hook is the outermost"
 
 
 def test_an_extension_that_cannot_be_used_is_named(home: Home) -> None:
