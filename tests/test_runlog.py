@@ -40,6 +40,16 @@ def test_events_come_back_stamped_and_in_order(tmp_path: Path, monkeypatch: pyte
     assert texts([event]) == ["naïve ☃ \ud800"], "even half a character comes back"
 
 
+def test_a_log_is_written_where_python_has_no_fdatasync_as_on_macos(tmp_path: Path) -> None:
+    code = (
+        "import os; del os.fdatasync; from pathlib import Path; from autoagent.core.events import Feedback;"
+        "from autoagent.log.event_log import EventLog;"
+        f"EventLog.create(Path({str(tmp_path)!r})).append(Feedback(text='x'))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert texts(list(read(tmp_path, *run_ids(tmp_path)))) == ["x"]
+
+
 def test_any_thread_may_append(tmp_path: Path) -> None:
     with EventLog.create(tmp_path) as log:
         with ThreadPoolExecutor(4) as pool:

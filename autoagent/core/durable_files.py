@@ -15,6 +15,7 @@ from io import BufferedRandom
 from pathlib import Path
 
 DRAFT = re.compile(r"\.autoagent-[0-9a-f]{16}\.tmp")  # a file that `replace_in` has not yet renamed to its target
+sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only the latter
 _drafts: set[str] = set()  # drafts of this process, as other programs could use such names
 
 

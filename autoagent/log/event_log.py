@@ -23,7 +23,7 @@ from typing import Any
 
 from autoagent.core.codec import event_from_line, event_to_dict
 from autoagent.core.commands import Call
-from autoagent.core.durable_files import sync_folder, write_whole
+from autoagent.core.durable_files import sync_data, sync_folder, write_whole
 from autoagent.core.errors import StateError
 from autoagent.core.events import EVENTS, Event, Recalled, Returned, Rewound, Started, Thought
 from autoagent.log import reader
@@ -71,7 +71,7 @@ class EventLog(AbstractContextManager["EventLog"]):
             log._open_locked(draft, os.O_CREAT | os.O_EXCL)
             write_whole(log._file, lines, synced=False)
             log._size = len(lines)
-            os.fdatasync(log._file)
+            sync_data(log._file)
             draft.rename(path)
             sync_folder(path.parent)
             sync_folder(path.parent.parent)
@@ -97,7 +97,7 @@ class EventLog(AbstractContextManager["EventLog"]):
                 if log.lost > 1 and not accept_truncated:  # a crash tears one line
                     raise StateError(reader.truncation_message(path, run, log._seq, expected))
                 os.ftruncate(log._file, log._size)
-                os.fdatasync(log._file)
+                sync_data(log._file)
         except BaseException as error:  # Ctrl-C too: the lock goes with the log
             log.close()
             if isinstance(error, OSError):
@@ -148,7 +148,7 @@ class EventLog(AbstractContextManager["EventLog"]):
             try:
                 write_whole(self._file, line + b"\n", synced=False)
                 if is_synced := not passing and not event.passing:
-                    os.fdatasync(self._file)
+                    sync_data(self._file)
             except OSError as error:
                 # Part of the line may be on disk, so nothing may be appended until the log is opened again.
                 self._problem = f"Cannot write the log {self.path}: {error.strerror}; earlier steps are intact."
