@@ -1,11 +1,13 @@
-"""Watching processes that tests started."""
+"""Watching processes that tests started, and limiting their own."""
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +23,17 @@ def wait_for(look: Callable[[], Value]) -> Value:
         assert time.monotonic() < end, f"it did not happen within {PATIENCE} s"
         time.sleep(0.02)
     return found
+
+
+@contextmanager
+def full_disk(room: int) -> Iterator[None]:
+    """A limit on the size of files stands in for the disk: none grows beyond this many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def processes_with(mark: str) -> list[int]:

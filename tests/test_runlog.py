@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from processes import full_disk
 
 from autoagent.core.commands import Call
 from autoagent.core.errors import StateError
@@ -129,6 +130,14 @@ def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match=r"Cannot write the log .*file/state: Not a directory"):
         EventLog.create(tmp_path / "file" / "state")
+
+
+def test_a_run_that_a_full_disk_keeps_from_beginning_leaves_nothing_behind(tmp_path: Path) -> None:
+    write(tmp_path)
+    before = {*tmp_path.rglob("*"), *Path("/proc/self/fd").iterdir()}
+    with full_disk(100), pytest.raises(StateError, match="File too large"):
+        EventLog.create(tmp_path, lines=b"x" * 200)
+    assert {*tmp_path.rglob("*"), *Path("/proc/self/fd").iterdir()} == before
 
 
 def step(number: int) -> Thought:

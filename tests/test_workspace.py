@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import shutil
 import socket
 import stat
@@ -17,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE
+from processes import PATIENCE, full_disk
 
 from autoagent.core.errors import CommandError, SettingsError
 from autoagent.workspace.gate import Gate, Workspace, WorkspaceEntry, openat2_gate, walk_gate
@@ -276,19 +275,12 @@ def test_write_keeps_mode_and_owner_and_leaves_nothing_behind(workspace: Workspa
 
 
 def test_a_full_disk_leaves_the_old_content(tmp_path: Path, gate: Gate) -> None:
-    """A limit on the size of files stands in for the disk."""
     root = tmp_path / "ws"
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     workspace = Workspace(root, gate=gate)
-    for name in ("w", "a"):
+    for name, operation in (("w", workspace.write), ("a", workspace.append)):
         workspace.write(name, b"old")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    try:
-        for name, operation in (("w", workspace.write), ("a", workspace.append)):
-            with pytest.raises(CommandError, match=f"^'{name}' cannot be used: File too large"):
-                operation(name, b"x" * 5000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with full_disk(1000), pytest.raises(CommandError, match=f"^'{name}' cannot be used: File too large"):
+            operation(name, b"x" * 5000)
     assert (root / "w").read_bytes() == (root / "a").read_bytes() == b"old"
     assert names(workspace) == ["a", "w"]
 

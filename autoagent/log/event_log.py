@@ -13,6 +13,7 @@ import fcntl
 import itertools
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -68,13 +69,18 @@ class EventLog(AbstractContextManager["EventLog"]):
             path = _create_folder(state_dir)
             log = cls(path, mask)
             draft = path.with_name("events.tmp")  # a run exists completely or not at all
-            log._open_locked(draft, os.O_CREAT | os.O_EXCL)
-            write_whole(log._file, lines, synced=False)
-            log._size = len(lines)
-            sync_data(log._file)
-            draft.rename(path)
-            sync_folder(path.parent)
-            sync_folder(path.parent.parent)
+            try:
+                log._open_locked(draft, os.O_CREAT | os.O_EXCL)
+                write_whole(log._file, lines, synced=False)
+                log._size = len(lines)
+                sync_data(log._file)
+                draft.rename(path)
+                sync_folder(path.parent)
+                sync_folder(path.parent.parent)
+            except BaseException:  # Ctrl-C too
+                log.close()
+                shutil.rmtree(path.parent, ignore_errors=True)
+                raise
         except OSError as error:
             raise StateError(f"Cannot write the log {error.filename or path}: {error.strerror}.") from error
         return log
