@@ -161,6 +161,7 @@ def test_memories_are_found_by_any_of_their_words_the_rarest_first(memory: Local
     assert first.score > 0 and first.level == 0
     assert worded(memory, "pears", 1) == ["the green pears"]  # of equal ones the shorter
     assert worded(memory, "coffee") == []
+    assert len(worded(memory, "the coffee")) == 3  # a word of no memory leaves the others their say
     assert worded(memory, "tea", 0) == []
 
 

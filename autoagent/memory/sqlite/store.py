@@ -246,16 +246,17 @@ class LocalStore(StoreBase):
         half = (last - first) // 2 + 1
         counts = {word: self._estimate_count(word, last) for word in words}
         selective: list[str] = []
-        remaining = MAX_MATCHES
+        total = 0
         for word in sorted(counts, key=counts.__getitem__):
-            if (remaining := remaining - counts[word]) <= 0 or (selective and counts[word] > half):
+            if total + counts[word] >= MAX_MATCHES or (total and counts[word] > half):
                 break
             selective.append(word)
-        if selective:
+            total += counts[word]
+        if total or len(selective) == len(counts):
             return selective
-        # All are common: return only the rarest, unless it is too common as well.
+        # All known words are common: return only the rarest, unless it is too common as well.
         counts = {word: self._count(word, MAX_MATCHES_OF_WORD) for word in counts}
-        return [word for word in sorted(counts, key=counts.__getitem__) if counts[word] < MAX_MATCHES_OF_WORD][:1]
+        return [word for word in sorted(counts, key=counts.__getitem__) if 0 < counts[word] < MAX_MATCHES_OF_WORD][:1]
 
     def _estimate_count(self, word: str, last: int) -> int:
         """Count the memories with a word, up to MAX_COUNT. Recount once the store has grown by a quarter."""
