@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from autoagent.core.errors import ModelError
+from autoagent.core.errors import Unreachable
 from autoagent.core.model import Usage
 
 
@@ -40,6 +40,6 @@ class Wavering(BagOfWords):
 
     def embed(self, texts: Sequence[str]) -> tuple[list[bytes], Usage]:
         if self.down:
-            raise ModelError("The endpoint is down.")
+            raise Unreachable("The endpoint is down.")
         vectors, usage = super().embed(texts)
         return [self.refused.get(text, vector) for text, vector in zip(texts, vectors, strict=True)], usage

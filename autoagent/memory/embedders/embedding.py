@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autoagent.core.errors import ModelError
+from autoagent.core.errors import ModelError, QuotaExceeded, Unreachable
 from autoagent.core.protocols import Embedder
 from autoagent.memory.embedders.lazy import scale_of
 
@@ -103,15 +103,15 @@ class Embedding:
         return {text: sized[text] for text, square in squares.items() if square == 0 or abs(square - 1) < 0.01}
 
     def _embed_singly(self, texts: Sequence[str]) -> dict[str, Vector]:
-        """Embed the texts one by one, skipping failures. Raises the second consecutive failure."""
+        """Embed the texts one by one, skipping failures. Raises a second consecutive failure, and an outage."""
         vectors: dict[str, Vector] = {}
         has_failed = False  # at the text before
         for text in texts:
             try:
                 vectors |= self._embed([text])
                 has_failed = False
-            except ModelError:
-                if has_failed:
+            except ModelError as error:
+                if has_failed or isinstance(error, (QuotaExceeded, Unreachable)):
                     raise
                 has_failed = True
         return vectors
