@@ -218,6 +218,7 @@ def test_state_of_another_user_is_not_written_by_root(begun: Home) -> None:
 @only_root
 @pytest.mark.parametrize("how", ["modes", pytest.param("mount", marks=mounts)])
 def test_a_state_folder_that_is_read_only_is_named(begun: Home, how: str) -> None:
+    assert begun.run("memory", "add", "a demo").code == 0
     if how == "modes":
         nobody.require()
         for path in (begun.folder, *begun.folder.rglob("*")):
@@ -232,8 +233,10 @@ def test_a_state_folder_that_is_read_only_is_named(begun: Home, how: str) -> Non
     assert one_line(started_as(begun, before, "resume", "-c")) == f"autoagent: Cannot open the log {log}: {cause}."
     line = one_line(started_as(begun, before, "--demo", "-c", "-m", "none"))
     assert re.fullmatch(rf"autoagent: [\w ]+ \.autoagent/\S+: {cause}\.", line), line
-    shown = started_as(begun, before, "show", begun.runs[0])
-    assert shown.code == 0, "what can be read is shown"
+    line = one_line(started_as(begun, before, "memory", "pin", "1"))
+    assert line.startswith(f"autoagent: The memory in .autoagent/memory cannot be used: {cause}.")
+    for arguments in (["show", begun.runs[0]], ["memory", "search", "demo"]):
+        assert started_as(begun, before, *arguments).code == 0, "what can be read is shown"
 
 
 @pytest.mark.slow

@@ -128,8 +128,8 @@ class LocalStore(StoreBase):
         self._db.execute("INSERT OR IGNORE INTO vectors (memory, space) SELECT ?, id FROM spaces", (id,))
 
     def _change(self, changes: Sequence[Change], *, whole: bool, durable: bool, expired: float | None) -> int:
-        if self._is_read_only and not any(change.trash or change.level == GONE for change in changes):
-            return 0  # so that recalls still work
+        if self._is_read_only and all(c.source is None and not c.trash and c.level != GONE for c in changes):
+            return 0  # they are from use alone, and recalls still work
         with writing(self._db, self._folder, durable=durable):
             if expired is not None:
                 self._db.execute("DELETE FROM trash WHERE forgotten < ?", (expired,))
