@@ -16,7 +16,7 @@ from autoagent.core.errors import CommandError, ModelError, StateError
 from autoagent.core.memory import FROM_OUTSIDE, LIVES, USER, RetrievedMemory, memory_name, plain_sources
 from autoagent.registry.memory import BACKENDS
 from autoagent.settings import Settings
-from autoagent.text.figures import precision_of
+from autoagent.text.figures import counted, precision_of
 from autoagent.text.quoting import name_source
 from autoagent.text.redaction import MASK
 from autoagent.text.sanitize import valid_text
@@ -142,7 +142,7 @@ def sleep(context: Context) -> CommandOutput:
     meta = ResultMeta(kept=True, details={"forgotten": list(dream.forgotten), "fallen": list(dream.fallen)})
     if not dream.forgotten:
         return CommandOutput("Nothing was forgotten, and there was no dream.", meta)
-    report = f"Forgot {len(dream.forgotten)} memories"
+    report = f"Forgot {counted(len(dream.forgotten), 'memory')}"
     if not dream.text:
         return CommandOutput(f"{report}, without a dream: {dream.problem or 'the model made none.'}", meta)
     meta = replace(meta, private=dream.private, untrusted="" if dream.trusted else "a dream")

@@ -115,8 +115,8 @@ def apply_plan(migration: MigrationPlan, here: Path, say: Callable[[str], None])
             times = {path: path.stat().st_mtime for path, _ in migration.memories}
             for path, text in texts:  # untrusted, since anybody may have written them
                 living.store.put(text, t=times[path], kind="note", source="AutoGPT", trusted=False, run="", step=0)
-            count = len(living) - old_count
-            say(f"{count} new memories, counted as text from outside: runs that act outward need --memory all.")
+            new = counted(len(living) - old_count, "new memory")
+            say(f"{new}, counted as text from outside: runs that act outward need --memory all.")
     except (SettingsError, StateError, ModelError, OSError) as error:
         raise SettingsError(f"Not all memories were imported: {error} Fix this, then run the command again.") from error
 

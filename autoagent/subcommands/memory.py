@@ -22,7 +22,7 @@ from autoagent.session.session import Session
 from autoagent.settings import Settings
 from autoagent.subcommands.flags import flags
 from autoagent.terminal.output import Column, Columns, echo, echo_json, echo_list, minute, on_one_line
-from autoagent.text.figures import precision_of
+from autoagent.text.figures import counted, precision_of
 from autoagent.text.text_file import read_text
 
 if TYPE_CHECKING:  # numpy and sqlite3 are imported only when a memory is opened
@@ -290,7 +290,7 @@ def forget(ctx: click.Context, /, id: int | None, **filters: Any) -> None:
             if filters["run"] and len(runs) > 1:
                 raise click.UsageError(f"--run {filters['run']} matches {len(runs)} runs; give more of the id.")
             ids = [memory.id for memory in matches if not memory.pinned]
-            echo(f"Forgot {sum(map(living.forget, ids))} memories.")
+            echo(f"Forgot {counted(sum(map(living.forget, ids)), 'memory')}.")
             return
         if not living.forget(id):
             raise _not_found(id)
@@ -326,7 +326,7 @@ def sleep(ctx: click.Context, n: int | None, dry_run: bool, consolidate: bool, a
         return
     for group in merged:
         echo(f"Merged {', '.join(str(memory.id) for memory in group.others)} into {group.kept.id}.")
-    echo(f"Forgot {len(dream.forgotten)} memories; {len(dream.fallen)} fell a level.")
+    echo(f"Forgot {counted(len(dream.forgotten), 'memory')}; {len(dream.fallen)} fell a level.")
     if dream.problem:
         echo(f"No dream was made: {dream.problem}", err=True)
     elif dream.text:
@@ -349,7 +349,7 @@ def _print_forecast(living: LivingMemory, n: int | None, as_json: bool) -> None:
         return
     for forecast in forecasts[:MAX_FORECASTS]:
         when = "now" if forecast.now else f"from {minute(forecast.at)}"
-        echo(f"{when}, in about {forecast.sleeps} sleep{'s' * (forecast.sleeps != 1)}  {_line(forecast.memory)}")
+        echo(f"{when}, in about {counted(forecast.sleeps, 'sleep')}  {_line(forecast.memory)}")
     count = sum(forecast.now for forecast in forecasts)
     more = f" The first {MAX_FORECASTS} are shown; --json lists all." if len(forecasts) > MAX_FORECASTS else ""
     echo(f"{count} of {len(living)} memories will be forgotten at the next sleep.{more}", err=True)
@@ -452,7 +452,7 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
     with _open_memory(ctx, settings, embedder) as living:
         counts = transfer.import_into(living.store, living.journal, exported, trusted=trusted)
         total = len(living)
-    echo(f"Imported {_summarize(counts)} that were new; there are {total} memories now.")
+    echo(f"Imported {_summarize(counts)} that were new; the memory now has {total:,}.")
     if counts.doubted:
         print_message(
             f"{counts.doubted} marked trusted in FILE count as text from outside. If it is your own export, forget "
@@ -461,7 +461,7 @@ def import_memory(ctx: click.Context, file: Path, trusted: bool) -> None:
 
 
 def _summarize(counts: Counts) -> str:
-    return f"{counts.memories} memories, {counts.trash} in the trash and {counts.dreams} dreams"
+    return f"{counted(counts.memories, 'memory')}, {counts.trash} in the trash and {counted(counts.dreams, 'dream')}"
 
 
 def _line(memory: RetrievedMemory) -> str:

@@ -21,6 +21,7 @@ from autoagent.session.prompt_replay import PROMPT_EVENTS, BuiltPrompt, TracedSt
 from autoagent.session.session import Session
 from autoagent.subcommands.flags import merge_flags, run_ids_here
 from autoagent.terminal.output import echo, echo_json, minute, on_one_line
+from autoagent.text.figures import counted
 
 ReplyParts = Mapping[str, Any]
 """A reply for comparison: its thoughts by name and `command`, or `unusable` with the reason."""
@@ -112,8 +113,7 @@ def _parts_of(thoughts: Thoughts, call: Call) -> ReplyParts:
 
 
 def _print_report(report: Mapping[str, Any], built: BuiltPrompt) -> None:
-    count = len(built.shown)
-    echo(f"Step {report['step']} of {report['run']}: {count} {'memory' if count == 1 else 'memories'} in its prompt.")
+    echo(f"Step {report['step']} of {report['run']}: {counted(len(built.shown), 'memory')} in its prompt.")
     if report["query"]:
         echo(f"Recalled by: {on_one_line(report['query'])}")
     core_ids = {memory.id for memory in built.sources.history.core}

@@ -25,8 +25,8 @@ def money(cost: float | None) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Render a count: `1 step`, `1,200 steps`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """Render a count: `1 step`, `1,200 steps`, `2 memories`."""
+    return f"{number:,} {noun if number == 1 else re.sub('(?<![aeou])y$', 'ie', noun) + 's'}"
 
 
 def ago(then: float, now: float) -> str:

@@ -569,7 +569,7 @@ def test_a_whole_folder_in_use(served: Home, server: ScriptedServer, moved: bool
     assert "7:40" in server.requests[1].prompt and "hello Ann" in server.requests[2].prompt
     workspace = here.folder / ("autoagent_workspace" if moved else "auto_gpt_workspace")
     assert (workspace / "summary.txt").read_text() == "It leaves at 7:40."
-    assert moved or "1 new memories" in here.run("migrate", ".", "--apply").err
+    assert moved or "1 new memory" in here.run("migrate", ".", "--apply").err
     assert {path: path.read_bytes() for path in before} == before, "nothing that it had is changed"
 
 

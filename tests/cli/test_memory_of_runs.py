@@ -199,10 +199,10 @@ def test_memories_are_pinned_edited_filtered_and_forgotten_by_the_user(served: H
     assert searched[0]["text"] == "Tea is cold."
     for other in ("--kind=step", "--source=agent", "--run=2026", "--before=2020-01-01"):
         assert served.run(*ask, other).text == "No memory matches.\n"
-    assert served.run("memory", "forget", "--kind", "note").text == "Forgot 1 memories.\n"
+    assert served.run("memory", "forget", "--kind", "note").text == "Forgot 1 memory.\n"
     assert [memory["id"] for memory in listed(served)] == [1], "a pinned one is forgotten by its id alone"
     assert served.run("memory", "unpin", "1").text == "Unpinned 1.\n"
-    assert served.run("memory", "forget", "--kind", "note").text == "Forgot 1 memories.\n"
+    assert served.run("memory", "forget", "--kind", "note").text == "Forgot 1 memory.\n"
     assert served.run("memory", "forget").code == 2
     assert served.run("memory", "add").code == 2
     assert "There is no memory 9;" in served.run("memory", "pin", "9").text

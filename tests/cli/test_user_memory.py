@@ -156,7 +156,7 @@ def test_its_vectors_are_exported_and_imported_under_the_embedder_at_home(served
     assert json.loads(Path(served.folder, "mine.jsonl").read_text().splitlines()[0])["vectors"]["embedder"] == embedder
 
     assert served.run("memory", "--user", "forget", "1").code == 0
-    assert "Imported 1 memories" in served.run("memory", "--user", "import", "--trusted", "mine.jsonl").text
+    assert "Imported 1 memory" in served.run("memory", "--user", "import", "--trusted", "mine.jsonl").text
     assert json.loads(served.run("memory", "--user", "stats", "--json").out)["embedder"] == embedder
     assert [memory["text"] for memory in of_user(served)] == [BRITISH]
     assert server.requests == []

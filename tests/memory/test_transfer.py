@@ -302,9 +302,7 @@ def test_a_memory_moves_from_one_backend_to_the_next(backend: Backend, tmp_path:
 
     there = settings_of(backend)
     back = run(tmp_path / "other", "import", "--trusted", first, **there)
-    assert back.stdout == (
-        "Imported 2 memories, 0 in the trash and 0 dreams that were new; there are 2 memories now.\n"
-    )
+    assert back.stdout == "Imported 2 memories, 0 in the trash and 0 dreams that were new; the memory now has 2.\n"
     assert run(tmp_path / "other", "export", then, **there).exit_code == 0
     for path in (first, transfer.vectors_path(first)):
         assert path.read_bytes() == (tmp_path / path.name.replace("first", "then")).read_bytes()
