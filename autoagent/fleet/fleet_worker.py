@@ -79,24 +79,26 @@ def join_fleet(descriptor: int, local_folder: str) -> Iterator[dict[str, Any]]:
 def exclusive_lock(path: Path) -> Iterator[None]:
     """Hold the lock of a run's folder, and write the process and machine into it.
 
-    Raises StateError if another process does not release it.
+    Raises StateError if another process does not release it, or it cannot be written.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        deadline = time.monotonic() + PREDECESSOR_SECONDS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise StateError(f"Another process is still working on the run in {path.parent}.") from None
-                time.sleep(POLL_SECONDS)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
+    deadline = time.monotonic() + PREDECESSOR_SECONDS
+    with ExitStack() as stack:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            stack.callback(os.close, descriptor)
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise StateError(f"Another process is still working on the run in {path.parent}.") from None
+                    time.sleep(POLL_SECONDS)
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
+        except OSError as error:
+            raise StateError(f"{path}: cannot be used: {error.strerror}.") from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 def report_event(head: HeadConnection, sends_events: bool, event: events.Event) -> None:

@@ -111,18 +111,17 @@ class FleetRecord:
             raise StateError(f"{out}: cannot be used: {error.strerror}.") from error
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self.lock)
-            raise StateError(f"{out}: another process leads this fleet (`autoagent fleet status`).") from None
-        os.ftruncate(self.lock, 0)
-        os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
-        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:  # a last line that a crash or a full disk has torn would be damage behind another line
+            os.ftruncate(self.lock, 0)
+            os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
+            flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            # A last line that a crash or a full disk has torn would be damage behind another line.
             with suppress(FileNotFoundError), os.fdopen(os.open(self._path, flags), "r+b") as file:
                 file.truncate(file.read().rfind(b"\n") + 1)
         except OSError as error:
             os.close(self.lock)
-            raise StateError(f"{self._path}: cannot be written: {error.strerror}.") from error
+            if isinstance(error, BlockingIOError):
+                raise StateError(f"{out}: another process leads this fleet (`autoagent fleet status`).") from None
+            raise StateError(f"{error.filename or out}: cannot be used: {error.strerror}.") from error
 
     def add(self, type: str, **fields: Any) -> None:
         """Append a line, and sync it to disk."""
@@ -146,6 +145,8 @@ def holder_of(path: Path) -> int:
     except BlockingIOError:
         pid, _, host = os.read(descriptor, 300).decode(errors="replace").strip().partition(" ")
         return int(pid) if pid.isdecimal() and host in ("", socket.gethostname()) else 0
+    except OSError:  # a file system without locks
+        return 0
     finally:
         os.close(descriptor)
 

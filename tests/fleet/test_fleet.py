@@ -34,12 +34,14 @@ from fleets import (
     tasks,
     worked,
 )
+from processes import full_disk
 from server import Fault, Reply, ScriptedServer, command
 
 from autoagent.core.errors import SettingsError, StateError
 from autoagent.core.model import Price, Usage
 from autoagent.fleet import Fleet
 from autoagent.fleet.fleet_run import variables_of
+from autoagent.fleet.fleet_worker import exclusive_lock
 from autoagent.fleet.ledger import Call, Ceilings, Ledger
 from autoagent.fleet.metered_model import MeteredModel
 from autoagent.fleet.task_list import read_tasks
@@ -316,15 +318,17 @@ def test_python_iterates_over_results(place: Path, server: ScriptedServer, monke
     assert_done_once(place / "out", ["a.1", "a.2"])
     with pytest.raises(StateError, match="already has a fleet"):
         Fleet(given, out="out")
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, ((place / "out/fleet.jsonl").stat().st_size, limit[1]))  # a full disk
-    try:
-        with pytest.raises(StateError, match="File too large"):
+    for room in (0, (place / "out/fleet.jsonl").stat().st_size):
+        with full_disk(room), pytest.raises(StateError, match="File too large"):
             Fleet(out="out")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     with Fleet(out="out") as fleet:
         assert list(fleet) == [], "the failed attempt has left no lock behind"
+
+
+def test_a_workers_lock_that_a_full_disk_refuses_is_named(tmp_path: Path) -> None:
+    lock = tmp_path / "worker.lock"
+    with full_disk(0), pytest.raises(StateError, match=f"{lock}: cannot be used: File too large"), exclusive_lock(lock):
+        pass
 
 
 def test_a_list_that_no_variable_can_hold_is_named_before_a_worker_on_another_machine_starts_without_it() -> None:
