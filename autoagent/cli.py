@@ -110,6 +110,15 @@ class LazyGroup(click.Group):
         _add_common_flags(command)
         return command
 
+    def usable_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a subcommand for a list of all, or None if its extension cannot be used; `doctor` names that one."""
+        from autoagent.core.errors import SetupError
+
+        try:
+            return self.get_command(ctx, cmd_name)
+        except SetupError:
+            return None
+
     def get_help(self, ctx: click.Context) -> str:
         """Tell click the width of the terminal, since click itself would import shutil and compression modules."""
         try:
@@ -136,7 +145,7 @@ class LazyGroup(click.Group):
             grouped = {name for names in GROUPS.values() for name in names}
             others = [(name, summary) for name, (_, summary) in SUBCOMMANDS.items() if name not in grouped]
             sections["Less common, older names, and parts of tools and setup"] = others
-            commands = ((name, self.get_command(ctx, name)) for name in _extension_subcommands())
+            commands = ((name, self.usable_command(ctx, name)) for name in _extension_subcommands())
             sections["From extensions"] = [
                 (name, command.get_short_help_str(80)) for name, command in commands if command
             ]

@@ -482,6 +482,14 @@ def test_what_a_rule_allows_is_shown() -> None:
 
 # Real processes --------------------------------------------------------------------------------------------------
 
+
+def test_a_file_is_named_also_if_its_text_names_it() -> None:
+    screen = Screen()
+    call = Call("1", "write_to_file", {"filename": "main.py", "text": "# main.py\n"})
+    screen.console.proposed(Proposal(call, WRITE, "--- /dev/null\n+++ main.py\n@@ -0,0 +1 @@\n+# main.py\n"))
+    assert "filename = main.py" in screen.words and "text =" not in screen.words
+
+
 PROGRAM = """
 import sys
 from autoagent.terminal.console import Console

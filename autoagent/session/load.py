@@ -302,6 +302,8 @@ def parse(name: str, text: str, label: str) -> Any:
 
 
 def _path(text: str, label: str) -> Path:
+    if not text:
+        raise SettingsError(f"{label}: is empty; name a file or a folder.")
     try:
         path = Path(text).expanduser()
     except RuntimeError:

@@ -99,26 +99,30 @@ def plan_migration(source: Path, target: Path) -> MigrationPlan:
     return migration
 
 
-def apply_plan(migration: MigrationPlan, here: Path, say: Callable[[str], None]) -> None:
+def apply_plan(migration: MigrationPlan, here: Path, flags: Mapping[str, Any], say: Callable[[str], None]) -> None:
     """Write the variables, copy the files and add the memories. Raises ForUser if something cannot be written."""
+    problems: list[str] = []
     for source, target in migration.copies:
-        _copy(source, target)
+        try:
+            _copy(source, target)
+        except SettingsError as error:  # such as an unreadable file; all others are taken
+            problems.append(str(error))
     if migration.variables:
         store_variables(here / DOTENV, migration.variables, quote=True)
     texts = [(path, text) for path, memories in migration.memories for text in memories]
-    if not texts:
-        return
-    settings = Session.load({}).settings
     try:
-        with open_memory_for_subcommand(settings) as living:
-            old_count = len(living)
-            times = {path: path.stat().st_mtime for path, _ in migration.memories}
-            for path, text in texts:  # untrusted, since anybody may have written them
-                living.store.put(text, t=times[path], kind="note", source="AutoGPT", trusted=False, run="", step=0)
-            new = counted(len(living) - old_count, "new memory")
-            say(f"{new}, counted as text from outside: runs that act outward need --memory all.")
+        if texts:
+            with open_memory_for_subcommand(Session.load(flags).settings) as living:
+                old_count = len(living)
+                times = {path: path.stat().st_mtime for path, _ in migration.memories}
+                for path, text in texts:  # untrusted, since anybody may have written them
+                    living.store.put(text, t=times[path], kind="note", source="AutoGPT", trusted=False, run="", step=0)
+                new = counted(len(living) - old_count, "new memory")
+                say(f"{new}, counted as text from outside: runs that act outward need --memory all.")
     except (SettingsError, StateError, ModelError, OSError) as error:
         raise SettingsError(f"Not all memories were imported: {error} Fix this, then run the command again.") from error
+    if problems:
+        raise SettingsError(f"Everything was taken but {counted(len(problems), 'file')}: {problems[0]}")
 
 
 def _take_variables(

@@ -55,7 +55,7 @@ class Trusted:
         self._marks[folder] |= new_items.keys()
         with self._locked():
             content = {"v": 1, "folder": str(folder), "t": time.time(), "items": {**self._items(folder), **new_items}}
-            write_text(self._file(folder), json.dumps(content, ensure_ascii=False, indent=1), private=True)
+            write_text(self._file(folder), json.dumps(content, indent=1), private=True)
 
     def names(self, folder: Path) -> set[str]:
         """Return the names of the values that the folder is trusted with, unchanged or not."""

@@ -11,6 +11,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from autoagent import __version__
+from autoagent.cli import LazyGroup
 from autoagent.core.errors import SettingsError
 from autoagent.terminal.output import echo
 from autoagent.text.text_file import write_text
@@ -29,14 +30,14 @@ def man(ctx: click.Context, subcommand: str | None) -> None:
     """
     program = ctx.find_root()
     group = program.command
-    assert isinstance(group, click.Group)
+    assert isinstance(group, LazyGroup)
     if subcommand != INSTALL:
         _, command, _ = group.resolve_command(program, [subcommand]) if subcommand else (None, group, [])
         assert command is not None
         echo(manual_page(command, program if subcommand else None))
         return
     folder = Path.home() / MAN_FOLDER
-    subcommands = [group.get_command(program, name) for name in group.list_commands(program)]
+    subcommands = [group.usable_command(program, name) for name in group.list_commands(program)]
     pages = [manual_page(group, None), *(manual_page(command, program) for command in subcommands if command)]
     for text in pages:
         write_text(folder / f"{text.split()[1].lower()}.1", text, parents=True)
@@ -65,9 +66,10 @@ def _sections(ctx: click.Context) -> Iterator[str]:
     if not isinstance(command, click.Group):
         return
     yield ".SH SUBCOMMANDS"
+    find = command.usable_command if isinstance(command, LazyGroup) else command.get_command
     for name in command.list_commands(ctx):
-        subcommand = command.get_command(ctx, name)
-        assert subcommand is not None
+        if (subcommand := find(ctx, name)) is None:
+            continue
         if ctx.parent is None:  # these have their own pages
             yield from _item(name, f"{_about(subcommand)}; autoagent-{name}(1).")
         else:

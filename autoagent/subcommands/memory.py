@@ -36,6 +36,7 @@ _OF_USER = "autoagent.memory.of_user"
 
 
 _file_argument = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+_MAX_ROWS = 2**31  # SQLite refuses numbers above 2**63
 _json_option = click.option("--json", "as_json", is_flag=True, help="A list of objects with the whole texts.")
 
 
@@ -114,8 +115,9 @@ def _are_given(filters: Mapping[str, Any]) -> bool:
 
 @memory.command("list")
 @_filter_options
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="Show at most N.")
-@click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Skip the first N.")
+@click.option("--limit", type=click.IntRange(1, _MAX_ROWS), default=50, show_default=True, metavar="N",
+              help="Show at most N.")  # fmt: skip
+@click.option("--offset", type=click.IntRange(0, _MAX_ROWS), default=0, metavar="N", help="Skip the first N.")
 @_json_option
 @click.pass_context
 def list_memories(ctx: click.Context, /, limit: int, offset: int, as_json: bool, **filters: Any) -> None:

@@ -190,7 +190,8 @@ def remove() -> None:
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--apply", is_flag=True, help="Carry out the plan; without this flag it is only shown.")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects: item, how, to, why.")
-def migrate(folder: Path, apply: bool, as_json: bool) -> None:
+@click.pass_context
+def migrate(ctx: click.Context, folder: Path, apply: bool, as_json: bool) -> None:
     """Copy the contents of an AutoGPT FOLDER into this one.
 
     Shows a table of what is copied, renamed or left behind, with reasons. No file here is overwritten, and a copied
@@ -203,7 +204,7 @@ def migrate(folder: Path, apply: bool, as_json: bool) -> None:
     if source == target.resolve() and not migration.memories:
         raise SettingsError("This is the current folder, which needs no migration: start autoagent here.")
     if apply:
-        apply_plan(migration, target, partial(echo, err=True))
+        apply_plan(migration, target, ctx.obj or {}, partial(echo, err=True))
     if as_json:
         echo_json([dataclasses.asdict(row) for row in migration.rows])
         return

@@ -81,7 +81,7 @@ def page_out(text: str) -> None:
 
 def turn_pages(text: str) -> None:
     """Show a text in the user's pager, with colours if that is less."""
-    pager = (os.environ.get("PAGER") or "less").split()[0]
+    pager = (os.environ.get("PAGER", "").split() or ["less"])[0]
     options = os.environ.get("LESS", "")
     os.environ["LESS"] = f"-R {options}".strip()
     try:

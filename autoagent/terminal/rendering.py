@@ -243,11 +243,12 @@ def proposal(
 
 def _arguments(args: Mapping[str, Any], diff: str, page: Page) -> Iterator[str]:
     """Render the arguments, except texts fully visible in the diff."""
-    changed = "\n".join(diff.split("\n")[2:])  # below the file's names
+    *names, changed = diff.split("\n", 2) if diff else [""]  # the names of the file, and all below them
     max_lines = page.at_most(MAX_ARGUMENT_LINES)
     for name, value in args.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        if changed and text.strip() and all(line in changed for line in text.split("\n")):
+        is_name = any(line.endswith(text) for line in names)
+        if changed and text.strip() and not is_name and all(line in changed for line in text.split("\n")):
             continue
         short = fold_blanks(text) if page.whole else shorten(text, MAX_ARGUMENT_CHARACTERS)
         if "\n" in short:

@@ -121,7 +121,7 @@ class LiveRun:
         with self._lock:
             changes = list(self._files.changes(self._report.head["tree"], self._report.steps))
             self._names |= {id: path for _, files in changes for path, _, id in files if id}
-        return as_json({"changes": changes, "store": str(self._state_dir / "snapshots")}, MAX_TEXT)
+        return as_json({"changes": changes, "store": escape(str(self._state_dir / "snapshots"))}, MAX_TEXT)
 
     def content(self, id: str) -> str | None:
         """Return the text and colours of a file that `files` has named by this id."""

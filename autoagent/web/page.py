@@ -18,6 +18,7 @@ from typing import Any
 
 from autoagent.core.errors import StateError
 from autoagent.core.events import Event
+from autoagent.text.sanitize import escape
 from autoagent.web.file_states import FileStates
 from autoagent.web.highlight import colours, colours_of_diff
 from autoagent.web.report import SHORT, Report, Text
@@ -142,7 +143,7 @@ def _file_states(report: Report, state_dir: Path, room: int, texts: Texts) -> di
                 room -= len(text.encode())
                 contents[id] = [texts[text], colours(text, path) if coloured > 0 else []]
                 coloured -= len(text)
-    return {"changes": changes, "contents": contents, "store": str(state_dir / "snapshots")}
+    return {"changes": changes, "contents": contents, "store": escape(str(state_dir / "snapshots"))}
 
 
 def _prompts(events: Sequence[Event], room: int, texts: Texts) -> dict[int, Any]:

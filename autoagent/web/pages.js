@@ -24,8 +24,10 @@ const strip = (label, width, bars) => // each bar: where it begins, how long it 
 
 const number = (value) => value.toLocaleString("en");
 const dollars = (value) => `$${value.toFixed(4)}`;
-const duration = (seconds) =>
-  seconds < 60 ? `${Number(seconds.toFixed(seconds < 10 ? 1 : 0))} s` : `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+const duration = (seconds) => {
+  const whole = Math.round(seconds);
+  return whole < 60 ? `${Number(seconds.toFixed(seconds < 10 ? 1 : 0))} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
+};
 const labelled = (label, ...inside) => make("div", {}, make("p", { class: "label" }, label), ...inside);
 const block = (text) => make("pre", { tabindex: "0" }, text);
 const folded = (title, ...inside) => make("details", {}, make("summary", {}, title), ...inside);

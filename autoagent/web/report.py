@@ -60,6 +60,7 @@ class Report:
         self._rounds: list[dict[str, Any]] = []
 
     def add(self, event: events.Event) -> None:
+        old_task = self._stats.task
         self._stats.add(event)
         self._workspace.add(event)
         self._run = event.run  # a fork begins with the events of another run
@@ -67,7 +68,7 @@ class Report:
             case events.RunStarted():
                 self._names[event.agent] = event.task.name
                 if not event.agent:
-                    if self.began and self.began.task.goals != event.task.goals:
+                    if old_task and old_task.goals != event.task.goals:
                         self._ledger.clear()
                     self.began = self.began or event
                     self._folder = event.workspace

@@ -6,9 +6,11 @@ import asyncio
 import ipaddress
 import secrets
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from autoagent.core.errors import SettingsError, SetupError
 from autoagent.web.actions import Actions
@@ -59,7 +61,12 @@ def serve(
         from autoagent.web.app import application
     except ImportError as error:
         raise SetupError(f"{error.name} is not installed; pip install 'autoagent[view]'") from error
-    secure = address.certificate is not None
+    if secure := address.certificate is not None:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(address.certificate, address.key)
+        except OSError as error:
+            names = f"{address.certificate} and {address.key}"
+            raise SettingsError(f"{names} are not a certificate and its key: {error.strerror or error}.") from error
     token = address.token or secrets.token_urlsafe(24)
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as server_socket:
@@ -73,7 +80,7 @@ def serve(
         host = f"[{address.host}]" if family == socket.AF_INET6 else address.host
         hosts = {f"{host}:{port}"} | ({host} if port == (443 if secure else 80) else set())
         app = application(state_dir, actions, token, hosts, secure=secure)
-        on_start(f"{'https' if secure else 'http'}://{host}:{port}{path}?token={token}")
+        on_start(f"{'https' if secure else 'http'}://{host}:{port}{path}?token={quote(token, safe='')}")
         config = uvicorn.Config(
             app,
             log_level="critical",

@@ -343,6 +343,10 @@ def test_an_extension_that_cannot_be_used_is_named(home: Home) -> None:
     for name, text in texts.items():
         install(home.folder / "site", name, {"autoagent": {name: f"{name}:register"}}, text)
     home.env["PYTHONPATH"] = f"{ROOT}:{home.folder / 'site'}"
+    install(
+        home.folder / "site", "gone", {"autoagent.subcommands": {"gone": "gone:command"}}, "import missing_package\n"
+    )
+    assert "--continuous" in home.succeed("--help-all").out and "Written to" in home.succeed("man", "install").err
     rows = json.loads(home.run("doctor", "--json").out)
     told = " ".join(row["found"] for row in rows if row["check"] == "plug-in")
     assert "The plug-in lost of lost 1.0 (autoagent) cannot be loaded: ModuleNotFoundError" in told

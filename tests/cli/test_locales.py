@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -81,6 +82,15 @@ def test_an_answer_is_read_in_a_locale_of_ascii(served: Home, server: ScriptedSe
     script(server)
     served.exits(6, "--ai-goal", "x", "-m", "none", stdin="Nimm größere Wörter π\nn\n", env=C)
     assert "Human feedback: Nimm größere Wörter π" in server.requests[1].prompt
+
+
+def test_a_folder_whose_name_is_no_text(served: Home, server: ScriptedServer) -> None:
+    folder = Path(os.fsdecode(os.fsencode(served.folder) + b"/caf\xe9"))
+    folder.mkdir()
+    here = Home(folder, env=served.env)
+    server.add(*FINISH)
+    here.succeed("-c", "-m", "none", "--accept-claims", "--ai-goal", "x", "--state-dir", str(folder / "state"))
+    here.succeed("--state-dir", str(folder / "state"), "report", "-o", "run.html")
 
 
 def test_a_terminal_in_latin_1(served: Home, server: ScriptedServer, latin: dict[str, str]) -> None:

@@ -95,6 +95,7 @@ def test_it_is_done_once(home: Home) -> None:
     assert not any(one["trusted"] for one in memories)
     again = here.run("migrate", "../old", "--apply")
     assert "0 new memories" in again.text
+    assert "3 new memories" in here.run("--state-dir", "other", "migrate", "../old", "--apply").text
     assert "there is a ai_settings.yaml here already" in again.text
 
 
@@ -240,8 +241,9 @@ def test_a_file_that_grows_meanwhile_leaves_no_part_of_itself(home: Home) -> Non
     planned = plan_migration(home.folder / "old", here)
     os.truncate(note, MAX_FILE_BYTES + 1)
     with pytest.raises(SettingsError, match=r"a\.txt: has grown over 32 MB"):
-        apply_plan(planned, here, print)
+        apply_plan(planned, here, {}, print)
     assert [path.name for path in here.rglob("*.txt")] == []
+    assert (here / ".env").exists(), "the rest is taken"
 
 
 @pytest.mark.slow

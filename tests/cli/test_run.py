@@ -289,6 +289,10 @@ def test_a_rule_for_deleting_goes_by_the_link_and_not_by_what_it_leads_to(served
     assert kept.read_text() == "kept"
 
 
+def test_an_empty_folder_is_refused(home: Home) -> None:
+    assert "--workspace" in home.exits(2, "-c", "-w", "", *GOAL).err
+
+
 def test_the_help_is_grouped_and_short_and_an_unknown_name_is_one_line(home: Home) -> None:
     shown, every = home.run("--help").out, home.run("--help-all").out
     flags, groups = shown.split("Run:\n")

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from chromium import CHROMIUM, in_a_browser
 from driver import FINISH, Home
+from fakes import started
 from server import ScriptedServer, command
 
 from autoagent.core.commands import Call
-from autoagent.core.events import Event, Proposed
+from autoagent.core.events import Ended, Event, Proposed, Resumed
+from autoagent.core.task import Goal, Status, Task
 from autoagent.log.reader import read
 from autoagent.web.page import report_page, with_colours
 from autoagent.web.report import Report
@@ -113,6 +115,15 @@ def test_an_edited_call_is_shown_without_the_change_of_the_first() -> None:
     (step,) = report.steps
     assert (step["preview"].text, step["diff"], step["warning"]) == ("Not changed: there is no such folder.", False, "")
     assert with_colours(step, 400) is step
+
+
+def test_the_evidence_of_a_later_task_outlasts_a_resume() -> None:
+    report, task = Report(), Task("A", "B", (Goal("Write b.txt"),))
+    for event in (started(), started(Resumed, task=task), Ended(status=Status.FINISHED, reason="", goals=("shown",))):
+        report.add(event)
+    report.add(started(Resumed, task=task))
+    (goal,) = report.head["goals"]
+    assert [entry["state"] for entry in goal["ledger"]] == ["shown"]
 
 
 def test_without_a_name_the_file_has_that_of_the_run_and_a_missing_run_is_named(ran: Home) -> None:

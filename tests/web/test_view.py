@@ -237,6 +237,7 @@ def test_another_address_needs_tls_and_a_token_of_the_users(home: Home) -> None:
     home.write("token", "short")
     assert "at least 20" in home.run("view", "--token-file", "token").err
     assert "not an IP address" in home.run("view", "--host", "localhost").err
+    assert "token and token are not a certificate" in home.run("view", "--certificate", "token", "--key", "token").err
     assert home.run("view", "nothing").code == 1
 
 
@@ -246,7 +247,7 @@ def test_another_address_needs_tls_and_a_token_of_the_users(home: Home) -> None:
 @pytest.mark.slow
 def test_the_stream_gives_each_change_once_also_after_a_new_start(served: Home, server: ScriptedServer) -> None:
     run = finished(served, server, WRITE, flags=["--accept-claims"])
-    served.write("token", "a-token-of-my-own-32-characters")
+    served.write("token", "a+token&of/my=own-32#characters")
     with serving(served, "--token-file", "token") as site:
         site.enter()
         with site.stream(f"/runs/{run}/events") as messages:
