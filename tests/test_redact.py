@@ -40,6 +40,7 @@ def test_what_stands_around_a_secret_is_kept() -> None:
     mask = Redactor().mask
     assert mask("Authorization: Bearer abcdefghij.0123456789-xyz\nAccept") == f"Authorization: Bearer {MASK}\nAccept"
     assert mask("git clone https://me:s3cret@host.example/r.git") == f"git clone https://{MASK}@host.example/r.git"
+    assert mask("REDIS_URL=redis://:passw0rd123@host:6379/0") == f"REDIS_URL=redis://{MASK}@host:6379/0"
     assert mask("get http://h/v1?v=1&api_key=s3cret-Pa55&b=2") == f"get http://h/v1?v=1&{MASK}&b=2"
     assert mask("GET /v1/x?API_KEY=s3cret-Pa55 HTTP/1.1") == f"GET /v1/x?{MASK} HTTP/1.1"
     assert mask("KEY=sk-abcdefghijklmnopqrst0123;NEXT=1") == f"KEY={MASK};NEXT=1"
@@ -65,7 +66,7 @@ def test_a_short_known_value_does_not_eat_words() -> None:
         "sk-learn is scikit-learn; <div class='sk-toggleable__label-arrow'>",
         "task-1234567890123456789012345",
         "The bearer of this letter, and Bearer tokens-are-used-for-authentication",
-        "https://host.example:8080/path@2x.png and mailto:me@host.example",
+        "https://host.example:8080/path@2x.png, http://host:80/@me, redis://:6379/0 and mailto:me@host.example",
         "-----BEGIN PRIVATE KEY----- is how such a file begins.",
         "-----BEGIN CERTIFICATE-----\nMIIEpAIBAAKCAQEA7bq1yK2v\n-----END CERTIFICATE-----",
         "sha256 cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",

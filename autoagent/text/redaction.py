@@ -40,7 +40,7 @@ _SHAPES = (
     r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}",  # Hugging Face
     r"(?<![A-Za-z0-9])AIza[\w-]{35}",  # Google
     r"(?i:(?<=bearer ))(?=[\w.~+/=-]{0,200}?\d)[\w.~+/=-]{20,}",  # HTTP
-    r"(?<=://)(?P<user>[^\s/:@]{1,100}):(?P<password>[^\s/@]{1,200})(?=@)",  # in an address
+    r"(?<=://)(?P<user>[^\s/:@]{0,100}):(?P<password>[^\s/@]{1,200})(?=@)",  # in an address
     r"(?<=[?&])(?i:api[-_]?key|access[-_]?token|client[-_]?secret|passw(?:or)?d)=(?P<parameter>[^\s&#\"'<>\\]{8,200})",
     # A private key in PEM, even with its end cut off. `\n` may be written as two characters.
     r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
