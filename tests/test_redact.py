@@ -46,6 +46,13 @@ def test_what_stands_around_a_secret_is_kept() -> None:
     assert mask("KEY=sk-abcdefghijklmnopqrst0123;NEXT=1") == f"KEY={MASK};NEXT=1"
 
 
+@pytest.mark.parametrize("prefix", ["-", "+", " ", "> ", "> -"])
+def test_a_private_key_is_masked_in_a_diff_and_in_a_quotation(prefix: str) -> None:
+    lines = ["before", *PEM.split("\n"), "after"]
+    masked = Redactor().mask("".join(f"{prefix}{line}\n" for line in lines))
+    assert masked == f"{prefix}before\n{prefix}{MASK}\n{prefix}after\n"
+
+
 def test_known_values_are_masked_whole_also_in_addresses_and_in_json_that_was_not_parsed() -> None:
     mask = Redactor(["pass word/1", "longer-pass-word-2"]).mask
     assert mask("x pass word/1 y pass%20word%2F1 z") == f"x {MASK} y {MASK} z"
@@ -145,7 +152,9 @@ def test_json_is_masked_at_every_depth_and_keeps_its_shape() -> None:
     assert masked == {"a": [MASK, 1, None, True], MASK: {"b": [f"x {MASK}"]}, "c": 1.5}
 
 
-@pytest.mark.parametrize("piece", ["sk-", "xoxb-", "-----BEGIN PRIVATE KEY-----", "://a:", "bearer ", "A", "\\n"])
+@pytest.mark.parametrize(
+    "piece", ["sk-", "xoxb-", "-----BEGIN PRIVATE KEY-----", "://a:", "bearer ", "A", "\\n", "\n-"]
+)
 def test_no_text_makes_it_slow(piece: str) -> None:
     text = "-----BEGIN PRIVATE KEY-----" + piece * (200_000 // len(piece))
     start = time.process_time()

@@ -30,6 +30,9 @@ _PLACEHOLDER_WORDS = frozenset({
 
 _UNMASKED = frozenset({"changed", "byproducts"})  # never masked in JSON: names of files, which the program acts on
 
+# Between the lines of a private key: also as the lines of a diff, or quoted. `\n` may be written as two characters.
+_BREAK = r"(?:(?:\s|\\[nr])++(?:[-+>](?!-{4}E))?)*+"
+
 # Shapes that also fit ordinary hyphenated words require a digit.
 _SHAPES = (
     r"(?<![A-Za-z0-9])sk-(?=[\w-]{0,200}?\d)[\w-]{20,}",  # OpenAI, and imitations of its form
@@ -42,12 +45,12 @@ _SHAPES = (
     r"(?i:(?<=bearer ))(?=[\w.~+/=-]{0,200}?\d)[\w.~+/=-]{20,}",  # HTTP
     r"(?<=://)(?P<user>[^\s/:@]{0,100}):(?P<password>[^\s/@]{1,200})(?=@)",  # in an address
     r"(?<=[?&])(?i:api[-_]?key|access[-_]?token|client[-_]?secret|passw(?:or)?d)=(?P<parameter>[^\s&#\"'<>\\]{8,200})",
-    # A private key in PEM, even with its end cut off. `\n` may be written as two characters.
+    # A private key in PEM, even with its end cut off.
     r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
-    r"(?:(?:\s|\\[nr])*+[A-Za-z-]{3,20}: [^\n\\]{0,100})*+"
-    r"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,})++"
-    r"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{1,15})?+"
-    r"(?:(?:\s|\\[nr])*+-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----)?",
+    rf"(?:{_BREAK}[A-Za-z-]{{3,20}}: [^\n\\]{{0,100}})*+"
+    rf"(?:{_BREAK}[A-Za-z0-9+/=]{{16,}})++"
+    rf"(?:{_BREAK}[A-Za-z0-9+/=]{{1,15}})?+"
+    rf"(?:{_BREAK}-----END [A-Z ]{{0,30}}PRIVATE KEY(?: BLOCK)?-----)?",
 )
 
 # Every text that fits a shape contains one of these, so most texts need no closer look.
