@@ -96,10 +96,10 @@ _page_command = partial(
 @_page_command("browse_website", "Read a web page")
 def browse_website(context: Context, url: Url, question: Question) -> CommandOutput:
     page, reading = _read(context, url)
-    text, parts, notes = reading.text, split(reading.text), []
+    text, parts, notes = reading.text, split(context.mask(reading.text)), []
     try:
         for part in parts[:MAX_PARTS]:
-            context.memory.add(part, kind="page", source=page.url, trusted=False, run=context.run)
+            context.memory.add(part, kind="page", source=context.mask(page.url), trusted=False, run=context.run)
     except (ModelError, StateError) as error:
         notes.append(f"not kept in the memory: {error}")
     if parts and len(text) > MAX_WHOLE_CHARACTERS:

@@ -28,6 +28,7 @@ from autoagent.network.client import HttpClient
 from autoagent.services.search import google, searxng
 from autoagent.services.web import GuardedWeb
 from autoagent.settings import all_settings
+from autoagent.text.redaction import MASK, Redactor
 from autoagent.workspace.gate import Workspace
 
 QUESTION = "When is high water?"
@@ -284,6 +285,15 @@ def test_what_was_read_is_remembered_as_untrusted_with_its_source(room: Room, tm
         (kept,) = memory.recall("high water").memories
     assert kept.text == "High water at Port Ellen is at noon."
     assert (kept.kind, kept.source, kept.trusted, kept.run) == ("page", room.site.url("/t"), False, "r1")
+
+
+def test_a_page_is_remembered_with_its_secrets_masked(room: Room, tmp_path: Path) -> None:
+    room.site.pages["/t"] = page("Keys", "<p>The key to the gate is known-secret-1.</p>")
+    with LivingMemory(LocalStore(tmp_path / "memory", open_builtin())) as memory:
+        room.having(memory=memory, mask=Redactor(["known-secret-1"]).mask).browse("/t?api_key=s3cret-Pa55")
+        (kept,) = memory.recall("the key to the gate").memories
+    assert kept.text == f"The key to the gate is {MASK}."
+    assert kept.source == room.site.url(f"/t?{MASK}")
 
 
 class Broken(NoMemory):
