@@ -106,13 +106,14 @@ def available(settings: Settings, more: Sequence[Command] = ()) -> Registry:
     `more` are commands of running extensions. Raises SettingsError for an unknown category to switch off.
     """
     switched_off: dict[str, str] = {}
+    specs = (*all_specs(), *(extra.spec for extra in more))
     for category in settings.disabled_command_categories:
         reason = f"the category {category} is switched off (DISABLED_COMMAND_CATEGORIES)"
-        matches = {extra.spec.name: reason for extra in more if category in (extra.spec.name, extra.spec.category)}
+        is_added = any(category in (extra.spec.name, extra.spec.category) for extra in more)
         may_be_added_later = re.fullmatch(SOURCE, category) and not nearest(category, all_names())
-        if not (matches or may_be_added_later):
-            matches = dict.fromkeys(_command_names("DISABLED_COMMAND_CATEGORIES", category, all_specs()), reason)
-        switched_off.update(matches)
+        if is_added or not may_be_added_later:
+            names = _command_names("DISABLED_COMMAND_CATEGORIES", category, specs)
+            switched_off.update(dict.fromkeys(names, reason))
     usable, reasons = [], {}
     stand_ins: dict[str, str] = {}
     for candidate in (*all_commands(), *more):

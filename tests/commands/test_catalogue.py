@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from autoagent.commands import selection
-from autoagent.commands.registry import Registry
-from autoagent.core.commands import Call
+from autoagent.commands.registry import Registry, command
+from autoagent.core.commands import Call, Effects
 from autoagent.core.errors import ReplyError, SettingsError
 from autoagent.settings import all_settings
 
@@ -94,6 +94,12 @@ def test_what_is_switched_off_is_not_offered_whoever_names_it(name: str, gone: s
     assert gone <= before
     assert not gone & after
     assert after < before
+
+
+def test_a_category_is_switched_off_whole_with_the_commands_that_a_part_of_the_run_adds_to_it() -> None:
+    added = command("clip_page", "Clip a page", risk="network", category="web", effects=Effects())(lambda context: "")
+    registry = selection.available(all_settings()(disabled_command_categories=("web",)), (added,))
+    assert {spec.name for spec in registry.specs} == offered("web")
 
 
 @pytest.mark.parametrize(
