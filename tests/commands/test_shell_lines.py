@@ -18,7 +18,7 @@ from autoagent.settings import Settings
 PROGRAMS = (
     *("bash", "busybox", "dash", "echo", "env", "find", "git", "grep", "ls", "nohup", "python3.11"),
     *("rm", "sudo", "test", "time", "xargs"),
-    *("choom", "ld-linux-x86-64.so.2", "prlimit", "setarch", "valgrind"),
+    *("choom", "ld-linux-x86-64.so.2", "prlimit", "script", "setarch", "valgrind"),
 )
 
 
@@ -105,6 +105,7 @@ def test_a_line_becomes_the_program_that_was_found_and_its_words(machine: Path) 
         "choom -n 0 -- rm x", "ld-linux-x86-64.so.2 {bin}/rm x", "prlimit --nproc=5 rm x", "setarch -R rm x",
         "valgrind rm x", "nohup {bin}/rm x", "time rm x", "sudo -u nobody rm x", "busybox rm x", "xargs rm",
         "find . -delete", "find . -exec rm {{}} +", "sh -c 'rm x'", "bash -lc 'rm x'", "bash -o pipefail -c 'rm x'",
+        "env find . -delete", "env -iS'find . -delete'", "env -iS'rm x'", "script -qc'rm x'",
         "env sh -c 'rm x'", """sh -c "sh -c 'rm x'" """,
     ],
 )  # fmt: skip
@@ -115,7 +116,9 @@ def test_a_denied_program_is_refused_however_it_is_named(machine: Path, line: st
     assert "on the list of programs that are refused (SHELL_DENYLIST)" in reason
 
 
-@pytest.mark.parametrize("line", ["ls rm", "git commit -m 'rm x'", "grep rm x", "sh build.sh", "find . -name rm"])
+@pytest.mark.parametrize(
+    "line", ["ls rm", "git commit -m 'rm x'", "grep rm x", "sh build.sh", "find . -name rm", "env find . -perm 644"]
+)
 def test_what_only_mentions_a_denied_program_runs(machine: Path, line: str) -> None:
     assert list(denying(machine, "rm")(line))[1:]
 

@@ -245,13 +245,19 @@ class _ProgramLists:
         self._check_program(words[0])
         name = program_name(os.path.realpath(self._locate(words[0]) or words[0]))
         resolved = [program_name(words[0]) if name in _MULTI_CALL else name, *words[1:]]
+        parts, started = words[1:], resolved[:1]
         if starts_others(resolved):  # an argument may name the other program, or contain its line
-            for part in " ".join(words[1:]).split():
-                candidates = (part.rpartition("=")[2], part[2:]) if part.startswith("-") else (part,)  # `-u=x`, `-Sx`
+            parts = " ".join(parts).split()
+            for part in parts:
+                candidates = [part]
+                if part.startswith("-") and part not in _FIND_EXEC:  # `-u=x`, `-Sx`, `-iSx`
+                    letters = () if part.startswith("--") else re.finditer("[Scx]", part[:20])
+                    candidates = [part.rpartition("=")[2], part[2:], *(part[letter.end() :] for letter in letters)]
                 for candidate in filter(None, candidates):
                     if self._locate(candidate) or self._denying_entry(candidate):
                         self._check_program(candidate)
-        if resolved[0] == "find" and "-delete" in words:
+                started += candidates
+        if "-delete" in parts and "find" in map(program_name, started):
             self._check_program("rm")
         for inner in inner_lines(resolved):
             self._checked_words(inner)
