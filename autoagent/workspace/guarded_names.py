@@ -53,6 +53,8 @@ class GuardedNames:
                 raise ValueError(f"protect: {change!r} matches none of the usual names; docs/security.md lists them.")
             if change.startswith(("/", "~")) or ".." in change.split("/"):
                 raise ValueError(f"protect: {change!r} is not a path relative to the top of the workspace.")
+            if {".", ""} & set(change.rstrip("/").split("/")):
+                raise ValueError(f"protect: {change!r} is not a plain path; write it without './' and '//'.")
             if change.startswith("!"):
                 del patterns[change[1:]]
             else:

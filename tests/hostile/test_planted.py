@@ -274,7 +274,7 @@ def test_the_user_says_what_is_protected(there: Room) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", ["!nothing-like-it", "/etc/passwd", "a/../b"])
+@pytest.mark.parametrize("change", ["!nothing-like-it", "/etc/passwd", "a/../b", "./deploy.sh", "scripts//run.sh"])
 def test_a_name_that_protects_nothing_is_said(there: Room, change: str) -> None:
     done = there.run("--demo", "-c", env={"AUTOAGENT_PROTECT": change})
     assert (done.code, len(done.err.splitlines())) == (2, 1), done.text
