@@ -385,7 +385,8 @@ def _encode_text(text: str, like: Decoded) -> bytes:
 
 def _diff(context: Context, filename: str, before: str, after: str) -> str:
     name = context.workspace.display(filename)  # the user must see the target of a link
-    return unified(name, before, after, is_new=context.workspace.find(filename) is None)
+    is_new = context.workspace.find(filename) is None
+    return unified(name, before, after, is_new=is_new) or (f"Creates {name}, empty." if is_new else "")
 
 
 def _change_report(context: Context, filename: str, action: str, text: str = "") -> CommandOutput:

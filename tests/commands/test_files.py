@@ -331,6 +331,8 @@ def test_previews_show_the_change_and_make_none(ws: Commands) -> None:
         "--- /dev/null\n+++ b/n\n@@ -0,0 +1 @@\n+new\n\\ No newline at end of file"
     )
     assert ws.preview("write_to_file", filename="x", text="one\ntwo\n") == "This changes nothing."
+    for name in ("write_to_file", "append_to_file"):
+        assert ws.preview(name, filename="a/new", text="") == "Creates a/new, empty."
     assert ws.preview("append_to_file", filename="x", text="three") == (
         "--- a/x\n+++ b/x\n@@ -1,2 +1,3 @@\n one\n two\n+three\n\\ No newline at end of file"
     )
