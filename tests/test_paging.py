@@ -42,6 +42,11 @@ def test_a_page_of_so_many_lines_holds_these(text: str, first: int, lines: int) 
     assert part.text == "".join(re.findall(r"[^\n]*\n|[^\n]+\Z", text)[first - 1 : first - 1 + lines])
 
 
+def test_a_column_past_the_end_of_a_line_begins_at_its_end() -> None:
+    part = fill_page("abc\ndef\nghi", lambda piece: True, lines=2, column=50)
+    assert (part.text, part.next_position) == ("\ndef\n", (3, 1))
+
+
 def test_the_note_of_a_page_says_where_it_stopped_and_how_to_go_on() -> None:
     text = "".join(f"line {n}\n" for n in range(1, 101))
     part = fill_page(text, lambda piece: len(piece) <= 71)

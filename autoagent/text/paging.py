@@ -68,7 +68,8 @@ def fill_page(text: str, room: Fits, *, first: int = 1, lines: int | None = None
     if first > total:
         return Page("", first, column, first, total, None)
     ends = [*begins[1:], len(text)]
-    start = min(begins[first - 1] + column - 1, ends[first - 1])
+    line_end = ends[first - 1] - text.endswith("\n", begins[first - 1], ends[first - 1])
+    start = min(begins[first - 1] + column - 1, line_end)
     last = total if lines is None else min(total, first + lines - 1)
     if room(text[start : ends[last - 1]]):
         end = ends[last - 1]
