@@ -139,6 +139,14 @@ def test_a_goal_that_is_given_up_stays_so_though_it_was_found_met_before(bench: 
     assert [one.why for one in of_type(events, Verified)[0].verdicts] == ["", "No."]
 
 
+def test_a_goal_that_is_taken_up_again_is_judged_at_the_next_end(bench: Bench) -> None:
+    model = ScriptedModel([WRITE, say("task_complete", reason="Not all.", unmet=[2]), DONE])
+    verdicts = iter([judging("not met"), all_met])
+    model.judges = lambda shown: next(verdicts)(shown)
+    goals = (Goal("Write a.txt"), Goal("Name an oak in it"))
+    assert ran(bench, model, goals=goals)[:2] == ("finished", ["shown", "shown"])
+
+
 @pytest.mark.parametrize("unmet", [[3], [0], [-1], []])
 def test_a_number_that_is_no_goal_gives_nothing_up(bench: Bench, unmet: list[int]) -> None:
     model = ScriptedModel([WRITE, say("task_complete", reason="done", unmet=unmet)])

@@ -83,10 +83,10 @@ class Verification:
         """Yield events and return a verdict for each goal in `numbers`, counted from 0.
 
         `answer` is the agent's reply to the user, evidence only if no file changed. Earlier verdicts are reused if
-        nothing has happened since.
+        nothing has happened since and they cover these goals.
         """
         state = self._state
-        if state.work.verdicts:
+        if set(numbers) <= {verdict.goal for verdict in state.work.verdicts}:
             return state.work.verdicts
         model = self._call.model
         max_tokens = min(_MAX_EVIDENCE_TOKENS, model.window // _WINDOW_DIVISOR)
