@@ -11,10 +11,10 @@ from fakes import ScriptedModel, ctrl_c_at, of_type, say, started
 from test_loop import Bench, bench
 
 from autoagent.agent.work import Work
-from autoagent.core.events import Checked, Event, Returned, SystemNotice
+from autoagent.core.events import AgentMessage, Checked, Event, Returned, SystemNotice, Verified
 from autoagent.core.model import BRIEF, FULL, PromptStyle
 from autoagent.core.services import ProcessExit
-from autoagent.core.task import Goal, Task
+from autoagent.core.task import Goal, GoalVerdict, Task
 from autoagent.sandbox.process import ProcessLimits
 from autoagent.sandbox.programs import open_sandbox
 from autoagent.workspace.gate import Workspace
@@ -165,6 +165,14 @@ def test_changed_goals_are_checked_anew() -> None:
     assert "not met" in ledger.unmet()
     ledger.add(started(task=Task("Scribe", "a writer", (Goal("Something else"),))))
     assert ledger.unmet() == ""
+
+
+def test_what_a_sub_agent_has_changed_is_checked_and_judged_anew() -> None:
+    judged = Verified(model="m", verdicts=(GoalVerdict(2, "met"),))
+    for changed in ([], ["a.txt"]):
+        ledger = folded(Checked(goal=0, met=True, output=""), judged)
+        ledger.add(AgentMessage(sender="Anna", text="Done.", data={"changed": changed}))
+        assert (ledger.has_stale_checks, not ledger.verdicts) == (bool(changed), bool(changed))
 
 
 @pytest.mark.parametrize(("style", "shown"), [(BRIEF, "…"), (FULL, "total = 1 / 0")], ids=["brief", "full"])

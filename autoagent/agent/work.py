@@ -99,6 +99,9 @@ class Work:
                 self.met, self._has_unchecked_changes = {}, True
             case events.AgentMessage():
                 self._note_changes(event.meta.products, failed=event.meta.failed)
+                if event.meta.products:
+                    self.verdicts = ()
+                    self.program_runs.clear()
             case events.Checked():
                 self.met[event.goal], self._outputs[event.goal] = event.met, event.output
                 self._has_unchecked_changes = False
@@ -202,7 +205,6 @@ class Work:
 
     def _add_returned(self, event: events.Returned) -> None:
         meta, call = event.meta, self._newest_call
-        self._has_unchecked_changes = self._has_unchecked_changes or bool(meta.products)
         spec = self._specs.get(call.name) if call else None
         effects = spec.effects if spec else None
         self.is_end_rejected = self.is_end_rejected or meta.put_off
@@ -232,6 +234,7 @@ class Work:
         self.idle_commands = 0 if paths else self.idle_commands + 1
         if paths:
             self.has_repeat = self.is_end_rejected = False
+            self._has_unchecked_changes = True
             self._recent_calls.clear()
 
     def _named_paths(self, call: Call, spec: CommandSpec | None) -> Iterator[str]:
