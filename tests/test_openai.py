@@ -534,6 +534,16 @@ def test_a_base_url_that_is_none_is_named(url: str) -> None:
         Endpoint(api_key=KEY, base_url=url)
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_server_of_ones_own_is_reached_past_the_proxy_also_by_an_ipv6_address(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    monkeypatch.setenv(f"{scheme}_proxy", server.base_url)
+    with pytest.raises(ModelError, match=r"nothing answers at|no connection to"):
+        endpoint(f"{scheme}://[::1]:9/v1").models()
+    assert server.connections == 0
+
+
 @pytest.mark.parametrize("key", ["sk-a b", "sk-“a”", "sk-a\nsk-b", "sk-ключ"])
 def test_a_secret_that_cannot_be_used_is_refused_and_not_shown(key: str) -> None:
     with pytest.raises(SetupError, match="OPENAI_API_KEY holds a space") as caught:

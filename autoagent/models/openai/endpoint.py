@@ -308,6 +308,7 @@ class Endpoint:
 
         # On plain connections loading certificates would cost a tenth of a second. This context accepts none.
         is_plain = self.private and self.base_url.startswith("http:")
+        host = f"[{self.host}]" if ":" in self.host else self.host
         client = openai.OpenAI(
             api_key=self._key or "none",  # private servers need no key, but the client does
             base_url=self.base_url,
@@ -319,7 +320,7 @@ class Endpoint:
                 follow_redirects=False,
                 event_hooks={"response": [self._check_status]},
                 # no proxy in front of a private server
-                mounts={f"all://{self.host}": None} if self.private else None,
+                mounts={f"all://{host}": None} if self.private else None,
                 verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True,
             ),
         )
