@@ -544,6 +544,20 @@ def test_a_server_of_ones_own_is_reached_past_the_proxy_also_by_an_ipv6_address(
     assert server.connections == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ALL_PROXY", "socks5://127.0.0.1:9"), ("https_proxy", "socks4://127.0.0.1:9"), ("HTTPS_PROXY", "http://[::1:9"),
+     ("SSL_CERT_FILE", "/no/such/file")],
+)  # fmt: skip
+def test_a_proxy_that_cannot_be_used_is_named_and_does_not_matter_to_a_server_of_ones_own(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert endpoint(server).models()
+    with pytest.raises(SetupError, match=r"the variables for a proxy or certificates cannot be used \(.*; check ALL"):
+        endpoint("https://models.example/v1").models()
+
+
 @pytest.mark.parametrize("key", ["sk-a b", "sk-“a”", "sk-a\nsk-b", "sk-ключ"])
 def test_a_secret_that_cannot_be_used_is_refused_and_not_shown(key: str) -> None:
     with pytest.raises(SetupError, match="OPENAI_API_KEY holds a space") as caught:

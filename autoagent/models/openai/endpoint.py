@@ -309,6 +309,20 @@ class Endpoint:
         # On plain connections loading certificates would cost a tenth of a second. This context accepts none.
         is_plain = self.private and self.base_url.startswith("http:")
         host = f"[{self.host}]" if ":" in self.host else self.host
+        try:
+            http_client = openai.DefaultHttpxClient(
+                follow_redirects=False,
+                event_hooks={"response": [self._check_status]},
+                # no proxy in front of a private server
+                mounts={f"all://{host}": None} if self.private else None,
+                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True,
+                trust_env=not is_plain,
+            )
+        except (ImportError, ValueError, OSError, httpx2.InvalidURL) as error:
+            raise SetupError(
+                f"the variables for a proxy or certificates cannot be used ({error}); "
+                "check ALL_PROXY, HTTPS_PROXY, HTTP_PROXY and SSL_CERT_FILE"
+            ) from error
         client = openai.OpenAI(
             api_key=self._key or "none",  # private servers need no key, but the client does
             base_url=self.base_url,
@@ -316,13 +330,7 @@ class Endpoint:
             max_retries=0,
             timeout=httpx2.Timeout(self._timeouts.silence, connect=self._timeouts.connect),
             default_headers={"Accept-Encoding": "gzip"},
-            http_client=openai.DefaultHttpxClient(
-                follow_redirects=False,
-                event_hooks={"response": [self._check_status]},
-                # no proxy in front of a private server
-                mounts={f"all://{host}": None} if self.private else None,
-                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True,
-            ),
+            http_client=http_client,
         )
         weakref.finalize(self, client.close)  # the connections end with the endpoint
         return client
