@@ -418,10 +418,20 @@ def test_a_name_that_does_not_resolve_is_named_and_tls_against_a_plain_server_no
 ) -> None:
     with pytest.raises(ModelError, match=r"no-such-host\.invalid cannot be resolved; check OPENAI_BASE_URL"):
         model("http://no-such-host.invalid/v1").complete(HELLO, max_tokens=9)
-    heard = Heard()
+    heard, insecure = Heard(), model(server.base_url.replace("http:", "https:"))
     with pytest.raises(ModelError, match=r"no secure connection to 127\.0\.0\.1"):
-        model(server.base_url.replace("http:", "https:")).complete(HELLO, max_tokens=9, listener=heard)
-    assert heard.waits == []
+        insecure.complete(HELLO, max_tokens=9, listener=heard)
+    assert (heard.waits, insecure.take_usage()) == ([], Usage())
+
+
+def test_a_request_that_the_proxy_does_not_pass_on_costs_nothing(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", server.base_url)
+    behind = model("https://models.example/v1")
+    with pytest.raises(Unreachable, match=r"no connection to models\.example: 501"):
+        behind.complete(HELLO, max_tokens=9)
+    assert behind.take_usage() == Usage()
 
 
 def test_a_server_that_takes_the_connection_and_says_nothing() -> None:

@@ -30,7 +30,7 @@ from autoagent.core.protocols import Listener
 from autoagent.models import pricing
 from autoagent.models.openai.heartbeat import Heartbeat
 from autoagent.models.openai.late_import import import_openai
-from autoagent.models.openai.refusals import Refusals, Refused
+from autoagent.models.openai.refusals import Insecure, Refusals, Refused
 from autoagent.models.openai.response import Broken, StreamError, TooLong, decompress, limit_bytes, read_object
 from autoagent.models.openai.retry import Fault, RetryPolicy, with_retries
 from autoagent.models.openai.wire import encode
@@ -358,10 +358,10 @@ def _origin(address: SplitResult) -> str:
 
 
 def _is_charged(error: BaseException) -> bool:
-    """Return whether the server may charge for a failed request: accepted and not refused."""
+    """Return whether the server may charge for a failed request: received and not refused."""
     if isinstance(error, Fault):
         return error.stage == "begun"
-    if isinstance(error, (Refused, ContextOverflow, QuotaExceeded)):
+    if isinstance(error, (Refused, Insecure, ContextOverflow, QuotaExceeded)):
         return False
     return isinstance(error, (ModelError, StopRun, KeyboardInterrupt))
 

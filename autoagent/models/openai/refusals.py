@@ -40,6 +40,10 @@ class Refused(ModelError):
         self.text = text
 
 
+class Insecure(ModelError):
+    """Report that there is no secure connection to the endpoint, so that it takes no request."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusals:
     """Convert the refusals of one endpoint into errors. Its timeouts are in seconds."""
@@ -117,7 +121,7 @@ class Refusals:
 
         chain = list(causes(error))
         if any(isinstance(cause, ssl.SSLError) for cause in chain):
-            return ModelError(f"no secure connection to {self.host}: {error}; check its certificate and the system's")
+            return Insecure(f"no secure connection to {self.host}: {error}; check its certificate and the system's")
         if isinstance(error, httpx2.ConnectTimeout):
             reason = f"{self.host} did not accept a connection within {self.connect_timeout:g} s"
         elif isinstance(error, httpx2.TimeoutException):
@@ -126,7 +130,7 @@ class Refusals:
             reason = f"the name {self.host} cannot be resolved; check OPENAI_BASE_URL and the network"
         elif any(isinstance(cause, ConnectionRefusedError) for cause in chain):
             reason = f"nothing answers at {self.base_url} (connection refused); is the server running?"
-        elif isinstance(error, httpx2.ConnectError):
+        elif isinstance(error, (httpx2.ConnectError, httpx2.ProxyError)):
             reason = f"no connection to {self.host}: {error}"
         else:
             return Fault(f"the connection to {self.host} broke: {error}")
