@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from fakes import Heard
+from raw_answers import Listening
 from server import Broken, Command, Fault, Reply, Request, ScriptedServer, command
 
 from autoagent.core.commands import CommandSpec, Parameter
@@ -422,6 +423,18 @@ def test_a_name_that_does_not_resolve_is_named_and_tls_against_a_plain_server_no
     with pytest.raises(ModelError, match=r"no secure connection to 127\.0\.0\.1"):
         insecure.complete(HELLO, max_tokens=9, listener=heard)
     assert (heard.waits, insecure.take_usage()) == ([], Usage())
+
+
+def test_a_handshake_that_is_cut_off_is_tried_again() -> None:
+    class Cutting(Listening):
+        def _serve(self, connection: socket.socket) -> None:
+            with connection:
+                connection.recv(99_999)
+
+    heard = Heard()
+    with Cutting() as cutting, pytest.raises(Unreachable, match=r"no connection to 127\.0\.0\.1: .*EOF"):
+        model(cutting.base_url.replace("http:", "https:")).complete(HELLO, max_tokens=9, listener=heard)
+    assert heard.waits
 
 
 def test_a_request_that_the_proxy_does_not_pass_on_costs_nothing(

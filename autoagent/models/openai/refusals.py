@@ -120,7 +120,8 @@ class Refusals:
         import httpx2
 
         chain = list(causes(error))
-        if any(isinstance(cause, ssl.SSLError) for cause in chain):
+        cut_off = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+        if any(isinstance(cause, ssl.SSLError) and not isinstance(cause, cut_off) for cause in chain):
             return Insecure(f"no secure connection to {self.host}: {error}; check its certificate and the system's")
         if isinstance(error, httpx2.ConnectTimeout):
             reason = f"{self.host} did not accept a connection within {self.connect_timeout:g} s"
