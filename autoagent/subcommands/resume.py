@@ -171,7 +171,8 @@ def _resume(
             _check_step(settings, run, step)
         replies_used = count_replies(settings, run, step)
         model = parts.extensions.model(lambda: build.open_model(settings, console, replies_used))
-        task = task_of_run(run_start, session.flags, console.say, status)
+        # Going back leaves the goals unfinished.
+        task = task_of_run(run_start, session.flags, console.say, status if step is None else None)
         plan = plan_run(session, console, parts, model, task, run_start)
 
         def reopen_log(tainted: TaintedFiles) -> EventLog:

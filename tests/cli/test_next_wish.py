@@ -46,6 +46,15 @@ def test_work_for_earlier_goals_shows_nothing_of_the_next_ones(served: Home, ser
     assert "No file was changed." in server.verifications[1].prompt, "what was done for the first wish is no evidence"
 
 
+def test_a_wish_at_an_earlier_step_is_added_to_the_goals_that_are_open_again(
+    served: Home, server: ScriptedServer
+) -> None:
+    run = finished(served, server)
+    server.add(*FINISH)
+    served.succeed("resume", run, "in German", "--from", "1", "-c", *FLAGS)
+    assert goals(served) == ["Do the thing", "in German"]
+
+
 @pytest.mark.slow
 def test_a_name_is_one_line_and_can_be_changed(served: Home, server: ScriptedServer) -> None:
     refused = served.run(*GOAL, "-c", *FLAGS, "--name", "two\nlines")
