@@ -294,6 +294,8 @@ def _fork(session: Session, run: str, step: int, shared: list[Event], feedback: 
             model = parts.extensions.model(lambda: build.open_model(settings, console, replies_used))
             task = task_of_run(run_start, session.flags, console.say)
             plan = plan_run(session.working_in(place), console, parts, model, task, moved_start)
+            if feedback:
+                plan = replace(plan, user_texts=(*plan.user_texts, feedback))  # it may name files to attach
             user_events = [Feedback(text=feedback)] if feedback else []
             changes = report_changes(moved_start, plan.start, console)
             code = drive(plan, lambda tainted: branch.new_log(tainted, itertools.chain(user_events, changes)))

@@ -81,6 +81,13 @@ def test_where_a_fork_works(origin: Home, server: ScriptedServer) -> None:
     assert "Do the thing" not in server.requests[-1].body["messages"][0]["content"]
 
 
+def test_a_file_that_the_feedback_names_is_attached(origin: Home, server: ScriptedServer) -> None:
+    origin.write("notes.txt", "Use oak.\n")
+    server.add(*FINISH)
+    origin.succeed("fork", origin.runs[0], "--at", "2", "--feedback", "Do as @notes.txt says.", "-c")
+    assert "notes.txt, attached by the user:\nUse oak." in server.requests[-1].prompt
+
+
 def test_a_fork_that_cannot_begin_as_from_a_step_that_never_was_leaves_nothing_behind(origin: Home) -> None:
     first = origin.runs[0]
     refused = origin.fails(1, "fork", first, "--at", "4", "-c")
