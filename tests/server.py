@@ -119,7 +119,7 @@ class ScriptedServer:
     """The server; see the module. It listens from the start until `close`.
 
     `rejects`: parameters answered with a 400, as servers do that do not know them (tools, response_format, ...).
-    `ignores`: of those, what is taken without a word and without effect. `models` is what /models lists.
+    `ignores`: of those, what is taken without a word and without effect. `models` is what /models lists, if any.
     `refuses`, where it is set, says of each chat request why it is not taken, or None.
     """
 
@@ -128,7 +128,7 @@ class ScriptedServer:
         *script: Step,
         rejects: Sequence[str] = (),
         ignores: Sequence[str] = (),
-        models: Sequence[Mapping[str, Any]] = ({"id": "test-model", "object": "model"},),
+        models: Sequence[Mapping[str, Any]] | None = ({"id": "test-model", "object": "model"},),
     ) -> None:
         self.script = list(script)
         self.rejects = rejects
@@ -279,8 +279,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Tests say themselves what went wrong."""
 
     def do_GET(self) -> None:
-        if self.path.endswith("/models"):
-            self._json(200, json.dumps({"object": "list", "data": list(self.server.scripted.models)}).encode())
+        models = self.server.scripted.models
+        if self.path.endswith("/models") and models is not None:
+            self._json(200, json.dumps({"object": "list", "data": list(models)}).encode())
         else:
             self._json(404, b'{"error": {"message": "no such page"}}')
 

@@ -87,7 +87,7 @@ class RunSteering:
         own_names = (settings.smart_llm, settings.fast_llm)
         if provider.names is not None and choice.argument and choice.argument not in own_names:
             names = provider.names(settings.model_settings)
-            if choice.argument not in names:
+            if names and choice.argument not in names:
                 raise SettingsError(f"There is no model {choice.argument!r}. {self._available_models(settings, names)}")
         model = self.plan.extensions.model(lambda: build.open_model(settings, self._console))
         change = f"the model is {model.name}, window {model.window:,} tokens"

@@ -48,6 +48,17 @@ def test_the_model_the_budget_and_the_goals_are_changed_at_the_question_and_kept
     assert served.run("replay", served.runs[0], "--verify").code == 0
 
 
+def test_a_server_that_lists_no_models_takes_any_name(served: Home, server: ScriptedServer) -> None:
+    server.models = None
+    server.add(command("list_files", directory="."))
+    with opened(served.terminal("-m", "none", *GOAL), ends=6) as session:
+        session.answers(QUESTION, "/model")
+        session.sees("The model is test-model. /model takes")
+        session.answers(QUESTION, "/model other-model")
+        session.sees("the model is other-model, window 32,000 tokens")
+        session.answers(QUESTION, "n")
+
+
 def test_undo_at_the_question_takes_the_last_change_back_and_tells_the_model(
     served: Home, server: ScriptedServer
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from autoagent.core.errors import ModelError
+from autoagent.core.errors import ModelError, SetupError
 from autoagent.models.openai.endpoint import Endpoint
 from autoagent.models.openai.retry import RetryPolicy
 from autoagent.registry.models import ModelSettings
@@ -65,9 +65,10 @@ def open_model(opening: ModelOpening) -> OpenAIModel:
 
 def model_names(settings: ModelSettings) -> list[str]:
     """Return the names that the endpoint lists, or []. Raises as `open_endpoint`."""
+    endpoint = open_endpoint(settings)
     try:
-        return sorted(str(model["id"]) for model in open_endpoint(settings).models())
-    except ModelError:
+        return sorted(str(model["id"]) for model in endpoint.models())
+    except (ModelError, SetupError):
         return []
 
 
