@@ -530,7 +530,10 @@ def test_the_window_is_asked_of_the_server_once(tmp_path: Path, listed: dict[str
     assert model(server, cache=ways).window == 4096, "kept: the server is gone"
 
 
-@pytest.mark.parametrize(("parameters", "style"), [(1_543_714_304, "brief"), (32e9, "full"), ("many", "full")])
+@pytest.mark.parametrize(
+    ("parameters", "style"),
+    [(1_543_714_304, "brief"), (32e9, "full"), ("many", "full"), pytest.param(10**400, "full", id="huge")],
+)
 def test_a_server_of_one_model_tells_window_and_style_of_any_name(parameters: Any, style: str) -> None:
     with ScriptedServer(models=[{"id": "/models/a.gguf", "meta": {"n_ctx": 2048, "n_params": parameters}}]) as server:
         asked = model(server, "any")

@@ -132,7 +132,7 @@ class OpenAIModel:
         elif not (pricing.find_model(self.name) or self._overrides.window):
             meta = (self._list_entry or {}).get("meta")
             count = meta.get("n_params") if isinstance(meta, dict) else None
-            parameters = float(count) if isinstance(count, int | float) else None
+            parameters = count if isinstance(count, int | float) else None  # as it is: a float may not hold it
         return style_for(parameters, self._overrides.style)
 
     @property
