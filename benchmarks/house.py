@@ -31,15 +31,15 @@ PACKAGE = ROOT / "autoagent"
 APART = ("fleet", "web")  # rooms whose lines, and those of their tests, are not counted with the others
 
 BOUNDS: Mapping[str, float] = {
-    "lines of autoagent/": 45_920,
-    "lines of tests/": 39_960,
+    "lines of autoagent/": 45_995,
+    "lines of tests/": 40_190,
     "arrows that point up": 0,
     "circles of modules": 0,
-    "functions of one statement": 836,
+    "functions of one statement": 834,
     "private functions called once": 427,
     "Protocols": 14,
     "files under 50 lines": 10,
-    "file names that recur": 12,
+    "file names that recur": 11,
     "settings loaded before the first prompt": 1,
     "files executed before the first prompt": 187,
     "files from a reply to the next prompt": 85,
